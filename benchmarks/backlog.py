@@ -41,7 +41,7 @@ class Backlog:
 def fill(server: EmbeddedPostgres, database: str, load: Load, slots: Sequence[str]) -> Backlog:
     """Make the database, its tables, the publication and the slots, then the rows."""
     make_tables(server, database, load.tables)
-    with connected(server.dsn(database)) as cursor:
+    with connected(server.build_dsn(database)) as cursor:
         for statement in load.prepare():
             cursor.execute(statement)
         for slot in slots:
@@ -52,14 +52,14 @@ def fill(server: EmbeddedPostgres, database: str, load: Load, slots: Sequence[st
         cursor.execute("CHECKPOINT")
         cursor.execute("SELECT pg_current_wal_lsn(), pg_current_wal_lsn() - %s::pg_lsn", (before,))
         end_lsn, size = cursor.fetchone()
-    return Backlog(server.dsn(database), int(size), str(end_lsn))
+    return Backlog(server.build_dsn(database), int(size), str(end_lsn))
 
 
 def make_tables(server: EmbeddedPostgres, database: str, tables: Sequence[Table]) -> None:
     """Make the database, what values are cut from, the tables, and a publication of all of them."""
-    with connected(server.dsn()) as cursor:
+    with connected(server.build_dsn()) as cursor:
         cursor.execute(f"CREATE DATABASE {database}")
-    with connected(server.dsn(database)) as cursor:
+    with connected(server.build_dsn(database)) as cursor:
         cursor.execute(FILLER)
         for first in range(0, len(tables), _TABLES_AT_ONCE):
             some = tables[first : first + _TABLES_AT_ONCE]

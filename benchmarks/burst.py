@@ -43,19 +43,19 @@ class Burst:
         """Of one service, then of one pg_recvlogical."""
         tables = one_shape(stage.rows or (self.quick_tables if stage.quick else self.tables))
         with EmbeddedPostgres(stage.binaries, settings=SERVER_SETTINGS) as server:
-            dsn = server.dsn(_DATABASE)
+            dsn = server.build_dsn(_DATABASE)
             make_tables(server, _DATABASE, tables)
             with connected(dsn) as cursor:
                 make_slot(cursor, "service")
                 cursor.execute(_procedure(tables))
-            figures, started = self._of_service(stage, dsn, len(tables))
+            figures, started = self._measure_service(stage, dsn, len(tables))
             with connected(dsn) as cursor:
                 make_slot(cursor, "limit_slot")
-            limit = self._of_pg_recvlogical(stage, dsn, started)
+            limit = self._measure_pg_recvlogical(stage, dsn, started)
         seconds = figures.pop("seconds")
         return {"tables": len(tables), "seconds": seconds, "limit_seconds": limit, **figures}
 
-    def _of_service(self, stage: Stage, dsn: str, tables: int) -> tuple[Figures, Started]:
+    def _measure_service(self, stage: Stage, dsn: str, tables: int) -> tuple[Figures, Started]:
         name = stage.new_name()
         with (
             stage.topics((name,), partitions=4) as topics,
@@ -73,7 +73,7 @@ class Burst:
         figures = {**cpu_figures(used.cpu_since(before), tables), **memory_figures(used)}
         return {"seconds": ended - committed, **figures}, started
 
-    def _of_pg_recvlogical(self, stage: Stage, dsn: str, started: Started) -> float:
+    def _measure_pg_recvlogical(self, stage: Stage, dsn: str, started: Started) -> float:
         slot = Slot(dsn, "limit_slot")
         with streaming(stage.binaries, slot, started.options) as process, _Writer(dsn) as writer:
             _end_of_output(process, writer.commit_burst(-1))

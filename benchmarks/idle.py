@@ -31,7 +31,7 @@ class Idle:
         """The share of a core of all its processes."""
         name = stage.new_name()
         with EmbeddedPostgres(stage.binaries) as server, stage.topics((name,), partitions=1):
-            slot = Slot(server.dsn(_DATABASE), "service")
+            slot = Slot(server.build_dsn(_DATABASE), "service")
             make_tables(server, _DATABASE, (ORDERS,))
             with connected(slot.dsn) as cursor:
                 make_slot(cursor, slot.name)

@@ -54,19 +54,19 @@ class Steady:
     def measure(self, stage: Stage) -> Figures:
         """Of one service, then of one pg_recvlogical."""
         with EmbeddedPostgres(stage.binaries) as server:
-            dsn = server.dsn(_DATABASE)
+            dsn = server.build_dsn(_DATABASE)
             make_tables(server, _DATABASE, ticks(self.tables))
             with connected(dsn) as cursor:
                 make_slot(cursor, "service")
-            figures, started = self._of_service(stage, dsn)
+            figures, started = self._measure_service(stage, dsn)
             with connected(dsn) as cursor:
                 cursor.execute(f"TRUNCATE {', '.join(table.name for table in ticks(self.tables))}")
                 make_slot(cursor, "limit_slot")
-            limit = self._of_pg_recvlogical(stage, Slot(dsn, "limit_slot"), started)
+            limit = self._measure_pg_recvlogical(stage, Slot(dsn, "limit_slot"), started)
         latencies = {name: figures.pop(name) for name in ("p50", "p99", "max")}
         return {"commits": figures.pop("commits"), **latencies, **limit, **figures}
 
-    def _of_service(self, stage: Stage, dsn: str) -> tuple[Figures, Started]:
+    def _measure_service(self, stage: Stage, dsn: str) -> tuple[Figures, Started]:
         name = stage.new_name()
         warm_up, seconds = (_QUICK_WARM_UP, self.quick_seconds) if stage.quick else (_WARM_UP, self.seconds)
         unmeasured, count = int(self.rate * warm_up), int(self.rate * (warm_up + seconds))
@@ -94,7 +94,7 @@ class Steady:
         }
         return {**percentiles(latencies, p50=0.5, p99=0.99, max=1.0), **rest}, started
 
-    def _of_pg_recvlogical(self, stage: Stage, slot: Slot, started: Started) -> Figures:
+    def _measure_pg_recvlogical(self, stage: Stage, slot: Slot, started: Started) -> Figures:
         count = int(self.rate * _LIMIT_SECONDS)
         commits = _commits(slot.dsn, self.tables, self.rate, count)
         with streaming(stage.binaries, slot, started.options) as process, commits:

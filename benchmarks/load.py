@@ -26,15 +26,15 @@ class Load:
 
     def write(self) -> str:
         """The statement that writes all rows of which the slots are to tell."""
-        return self._in_turns("UPDATE {0.name} SET {0.change} WHERE id = i;" if self.updates else _INSERT)
+        return self._make_statement("UPDATE {0.name} SET {0.change} WHERE id = i;" if self.updates else _INSERT)
 
     def prepare(self) -> Iterator[str]:
         """The statements that come before the slots are made."""
         if self.updates:
             yield from (f"ALTER TABLE {table.name} REPLICA IDENTITY FULL" for table in self.tables)
-            yield self._in_turns(_INSERT)
+            yield self._make_statement(_INSERT)
 
-    def _in_turns(self, statement: str) -> str:
+    def _make_statement(self, statement: str) -> str:
         """A statement for every table in the loop's body: PL/pgSQL plans each once, where EXECUTE would plan every row.
 
         i: bigint, so that products with it do not overflow.

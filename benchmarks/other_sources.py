@@ -123,7 +123,7 @@ class BinlogBacklog(Backlog):
     def filled(self, stage: Stage, rows: int, name: str) -> Iterator[str]:
         """A service starts at the end of the log, so it is told a position in front of the rows: it reads one first."""
         with EmbeddedMariadb() as server:
-            section = _section(type="mysql", dsn=server.dsn(), tables=["bench.*"], snapshot="never")
+            section = _section(type="mysql", dsn=server.build_dsn(), tables=["bench.*"], snapshot="never")
             with closing(pymysql.connect(host=server.host, port=server.port, user="root", autocommit=True)) as session:
                 with session.cursor() as cursor:
                     cursor.execute("CREATE DATABASE bench")
@@ -174,9 +174,9 @@ class TableBacklog(Backlog):
     def filled(self, stage: Stage, rows: int, name: str) -> Iterator[str]:  # noqa: ARG002 - for those that need it
         """Rows that were there before the first poll."""
         with EmbeddedPostgres(stage.binaries) as server:
-            with closing(psycopg2.connect(server.dsn())) as session, session, session.cursor() as cursor:
+            with closing(psycopg2.connect(server.build_dsn())) as session, session, session.cursor() as cursor:
                 cursor.execute(_POSTGRES_ROWS, (rows,))
-            url = f"postgresql+psycopg2:///?{_query(server.dsn())}"
+            url = f"postgresql+psycopg2:///?{_query(server.build_dsn())}"
             yield _section(type="sql", url=url, tables=["orders"])
 
     def plain(self, section: str, rows: int) -> Figures:

@@ -61,9 +61,9 @@ class ExistingRows:
         rows = each * self.tables
         with EmbeddedPostgres(stage.binaries, settings=_SETTINGS) as server:
             self._fill(server, each)
-            dsn = server.dsn(_DATABASE)
+            dsn = server.build_dsn(_DATABASE)
             copied = rows / _copy(stage.binaries, dsn, self._names)
-            figures = self._of_service(stage, dsn, each)
+            figures = self._measure_service(stage, dsn, each)
         rate = figures.pop("rate")
         return {"rows": rows, "rate": rate, "copy": copied, "of_copy": rate / copied, **figures}
 
@@ -74,13 +74,13 @@ class ExistingRows:
     def _fill(self, server: EmbeddedPostgres, each: int) -> None:
         tables = [replace(_ROW, name=name) for name in self._names]
         make_tables(server, _DATABASE, [*tables, *ticks(1)])
-        with connected(server.dsn(_DATABASE)) as cursor:
+        with connected(server.build_dsn(_DATABASE)) as cursor:
             for one in tables:
                 cursor.execute(f"INSERT INTO {one.name} SELECT {one.values} FROM generate_series(1, {each}) i")
             cursor.execute("VACUUM ANALYZE")
             cursor.execute("CHECKPOINT")
 
-    def _of_service(self, stage: Stage, dsn: str, each: int) -> Figures:
+    def _measure_service(self, stage: Stage, dsn: str, each: int) -> Figures:
         name = stage.new_name()
         topics = [f"{name}.public.{table}" for table in (*self._names, "ticks_0")]
         with connected(dsn) as cursor:

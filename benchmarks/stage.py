@@ -19,7 +19,7 @@ from benchmarks.figures import Figures, shown
 from benchmarks.topics import Topics
 from benchmarks.warm_up import warm_up
 from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.embedded.postgres import server_binaries
+from psql_streamer.embedded.postgres import find_server_binaries
 
 _LARGEST_REQUEST = "16777216"
 _LOOK_SECONDS, _QUIET_CORE = 0.3, 0.2
@@ -78,7 +78,7 @@ class Benchmark(Protocol):
 @contextmanager
 def a_stage(postgres: int = 0, **amounts: Any) -> Iterator[Stage]:
     """A stage with a broker of its own. postgres: major version, the newest there is by default. amounts: Stage's."""
-    found = server_binaries()
+    found = find_server_binaries()
     properties = {"socket.request.max.bytes": _LARGEST_REQUEST, "auto.create.topics.enable": "false"}
     with (
         TemporaryDirectory(prefix="psql-streamer-bench-") as folder,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 
-def offsets(column: pa.BinaryArray) -> NDArray[np.int64 | np.int32]:
+def read_offsets(column: pa.BinaryArray) -> NDArray[np.int64 | np.int32]:
     """Where each value begins in the data, and where the last one ends."""
     if not len(column):
         return np.zeros(1, np.int32)
@@ -20,24 +20,24 @@ def offsets(column: pa.BinaryArray) -> NDArray[np.int64 | np.int32]:
     return bounds[column.offset : column.offset + len(column) + 1]
 
 
-def held_bytes(column: pa.BinaryArray) -> NDArray[np.uint8]:
+def read_value_bytes(column: pa.BinaryArray) -> NDArray[np.uint8]:
     """All values, back to back."""
-    bounds, data = offsets(column), column.buffers()[2]
+    bounds, data = read_offsets(column), column.buffers()[2]
     return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
 
 
-def nbytes(column: pa.Array) -> int:
+def measure_bytes(column: pa.Array) -> int:
     """Bytes of all values together, of an array of any type."""
     if not _is_binary(column):
         return int(column.nbytes)
-    bounds = offsets(column)
+    bounds = read_offsets(column)
     return int(bounds[-1]) - int(bounds[0])
 
 
-def lengths(column: pa.Array) -> NDArray[np.int64]:
+def measure_lengths(column: pa.Array) -> NDArray[np.int64]:
     """Bytes of each value; where they do not stand one by one, each is as large as the average of its column."""
     if _is_binary(column):
-        return np.diff(offsets(column)).astype(np.int64)
+        return np.diff(read_offsets(column)).astype(np.int64)
     return np.full(len(column), column.nbytes // max(1, len(column)), np.int64)
 
 

@@ -43,7 +43,7 @@ class Call(Generic[Result]):
         """Whether it has ended."""
         return self._done.is_set()
 
-    def result(self) -> Result:
+    def require_result(self) -> Result:
         """What the call gave, or raised, once it has ended."""
         if self._failure is not None:
             raise self._failure

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import nbytes, offsets
-from psql_streamer.columns import ChosenCells, Columns, held_in
+from psql_streamer.binary_columns import measure_bytes, read_offsets
+from psql_streamer.columns import ChosenCells, Columns, list_held_arrays
 from psql_streamer.model import (
     ADDRESS,
     PER_ROW,
@@ -34,7 +34,7 @@ from psql_streamer.model import (
     Relation,
     RowOp,
     Shift,
-    said_of,
+    select_row_fields,
 )
 
 Made = TypeVar("Made")
@@ -56,7 +56,7 @@ class ArrowCells:
         at = np.minimum(np.searchsorted(self.at, cells), len(self.at) - 1)
         return np.where(self.at[at] == cells, at, -1)
 
-    def chosen(self, cells: Index) -> ArrowCells:
+    def select_cells(self, cells: Index) -> ArrowCells:
         """Those of some cells, which are numbered anew. cells: increasing within a tuple, and from tuple to tuple."""
         found = self.find(cells)
         there = np.flatnonzero(found >= 0)
@@ -91,32 +91,32 @@ class Tuples:
         """How many cells each tuple has."""
         return np.diff(self.begins)
 
-    def sizes(self) -> Index:
+    def measure_sizes(self) -> Index:
         """Bytes of the values of each tuple. Where values are Arrow's, each is as large as their average."""
-        bounds = offsets(self.values).astype(np.int64)
+        bounds = read_offsets(self.values).astype(np.int64)
         found = np.diff(bounds[self.begins]) if len(self.values) else np.zeros(len(self), np.int64)
         for cells in self.typed:
-            each = nbytes(cells.values) // max(1, len(cells.at))
+            each = measure_bytes(cells.values) // max(1, len(cells.at))
             found += each * np.diff(np.searchsorted(cells.at, self.begins))
         return found
 
-    def cells_of(self, tuples: Index) -> tuple[Index, Index]:
+    def find_cells(self, tuples: Index) -> tuple[Index, Index]:
         """Where the cells of each of these tuples begin, put one behind the other; and which cells these are."""
         begins = np.zeros(len(tuples) + 1, np.int64)
         np.cumsum(self.widths[tuples], out=begins[1:])
-        return begins, ragged(self.begins[:-1][tuples], begins)
+        return begins, expand_ranges(self.begins[:-1][tuples], begins)
 
     def take(self, chosen: Index, rows: Index) -> Tuples:
         """Some of the tuples. chosen: which, increasing. rows: the rows that they belong to from now on."""
         if len(chosen) == len(self):
             return replace(self, rows=rows)
-        begins, cells = self.cells_of(chosen)
+        begins, cells = self.find_cells(chosen)
         return Tuples(
             rows,
             begins,
             self.values.take(pa.array(cells)),
-            _none_if_false(None if self.absent is None else self.absent[cells]),
-            tuple(typed.chosen(cells) for typed in self.typed),
+            _drop_if_all_false(None if self.absent is None else self.absent[cells]),
+            tuple(typed.select_cells(cells) for typed in self.typed),
             None if self.addresses is None else self.addresses.take(pa.array(chosen)),
         )
 
@@ -126,8 +126,8 @@ class Tuples:
             self,
             begins=np.searchsorted(cells, self.begins),
             values=self.values.take(pa.array(cells)),
-            absent=_none_if_false(None if self.absent is None else self.absent[cells]),
-            typed=tuple(typed.chosen(cells) for typed in self.typed),
+            absent=_drop_if_all_false(None if self.absent is None else self.absent[cells]),
+            typed=tuple(typed.select_cells(cells) for typed in self.typed),
         )
 
     def slice(self, begin: int, end: int) -> Tuples:
@@ -138,8 +138,8 @@ class Tuples:
             self.rows[first:last] - begin,
             self.begins[first : last + 1] - low,
             self.values[low:high],
-            _none_if_false(None if self.absent is None else self.absent[low:high]),
-            tuple(_between(typed, low, high) for typed in self.typed),
+            _drop_if_all_false(None if self.absent is None else self.absent[low:high]),
+            tuple(_slice_cells(typed, low, high) for typed in self.typed),
             None if self.addresses is None else self.addresses[first:last],
         )
 
@@ -224,10 +224,10 @@ class CellTable(Tabular):
     def next_batch_order(self) -> int:
         return int(self.batch_order[-1]) + 1 if len(self.batch_order) else 0
 
-    def counted(self) -> Iterator[Counted]:
+    def count_rows(self) -> Iterator[Counted]:
         sizes = np.zeros(self.rows, np.int64)
         for image in (self.after, self.before):
-            sizes[image.rows] += image.sizes()
+            sizes[image.rows] += image.measure_sizes()
         kinds = self.shape * len(_OPS) + _NUMBER_OF_OP[self.op]
         rows, held = np.bincount(kinds), np.bincount(kinds, weights=sizes)
         found = np.flatnonzero(rows)
@@ -249,14 +249,14 @@ class CellTable(Tabular):
         """These rows. rows: indexes, increasing."""
         if len(rows) == self.rows:
             return self
-        return self._chosen(rows, lambda image: rows_of(image, rows))
+        return self._select_rows(rows, lambda image: select_tuples(image, rows))
 
-    def between(self, first: int, last: int) -> CellTable:
+    def select_between(self, first: int, last: int) -> CellTable:
         """The rows whose batch order lies in [first, last), without a copy."""
         begin, end = np.searchsorted(self.batch_order, (first, last)).tolist()
-        return self._chosen(slice(begin, end), lambda image: image.slice(begin, end))
+        return self._select_rows(slice(begin, end), lambda image: image.slice(begin, end))
 
-    def moved(self, by: Shift) -> CellTable:
+    def shift_rows(self, by: Shift) -> CellTable:
         """The same behind other batches."""
         return replace(self, batch_order=self.batch_order + by.rows, tx=self.tx + np.int32(by.transactions))
 
@@ -266,7 +266,7 @@ class CellTable(Tabular):
         parts = [part for part in parts if part.rows]
         if len(parts) < 2:
             return parts[0] if parts else NO_CELLS
-        shapes, numbered = _joined_shapes(parts)
+        shapes, numbered = _join_shapes(parts)
         before = np.cumsum([0, *(part.rows for part in parts[:-1])]).tolist()
         arrays = {
             name: join_arrays([(getattr(part, name), part.rows) for part in parts], UNKNOWN_OF_ROW.get(name))
@@ -280,7 +280,7 @@ class CellTable(Tabular):
             before=Tuples.concat([part.before for part in parts], before),
         )
 
-    def without(self, shapes: NDArray[np.bool_]) -> CellTable:
+    def drop_shapes(self, shapes: NDArray[np.bool_]) -> CellTable:
         """The rows of other shapes. shapes: for each whether it goes."""
         if not shapes.any():
             return self
@@ -305,17 +305,17 @@ class CellTable(Tabular):
             self.op[rows],
             self.seq[rows],
             self.tx[rows],
-            _image(self.after, rows, shape.columns),
-            _image(self.before, rows, shape.columns),
-            **known_of(self, rows),
+            _build_image(self.after, rows, shape.columns),
+            _build_image(self.before, rows, shape.columns),
+            **select_known_fields(self, rows),
         )
 
-    def views_of(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
+    def select_views(self, shapes: NDArray[np.bool_]) -> tuple[Changes, ...]:
         """By relation, the changes of some of the shapes. shapes: for each whether it is wanted."""
-        return tuple(self.without(~shapes))
+        return tuple(self.drop_shapes(~shapes))
 
     @classmethod
-    def of(cls, parts: Iterable[Changes]) -> CellTable:
+    def from_changes(cls, parts: Iterable[Changes]) -> CellTable:
         """Changes by relation as one table. Their rows are put into batch order."""
         held = [part for part in parts if len(part)]
         if not held:
@@ -334,25 +334,25 @@ class CellTable(Tabular):
             tuple(Shape(part.relation, part.columns) for part in held),
             np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])[order],
             **arrays,
-            after=_tuples([(part.after, part.columns) for part in held], placed),
-            before=_tuples([(part.before, part.columns) for part in held], placed),
+            after=_build_tuples([(part.after, part.columns) for part in held], placed),
+            before=_build_tuples([(part.before, part.columns) for part in held], placed),
         )
 
     @classmethod
-    def merged(cls, parts: Sequence[CellTable]) -> CellTable:
+    def merge(cls, parts: Sequence[CellTable]) -> CellTable:
         """Tables whose rows stand between each other's, as one."""
         table = cls.concat(parts)
         if (table.batch_order[1:] >= table.batch_order[:-1]).all():
             return table
         order = np.argsort(table.batch_order, kind="stable")
-        return table._chosen(order, lambda image: _reordered(image, order))
+        return table._select_rows(order, lambda image: _reorder_tuples(image, order))
 
-    def _chosen(self, rows: Index | slice, of_image: Callable[[Tuples], Tuples]) -> CellTable:
+    def _select_rows(self, rows: Index | slice, of_image: Callable[[Tuples], Tuples]) -> CellTable:
         return replace(
             self,
             shape=self.shape[rows],
             op=self.op[rows],
-            **said_of(self, rows),
+            **select_row_fields(self, rows),
             after=of_image(self.after),
             before=of_image(self.before),
         )
@@ -390,7 +390,7 @@ class OfShapes(Generic[Made]):
         self._make = make
         self._of_lists: dict[int, tuple[Sequence[Shape], list[Made]]] = {}
 
-    def of(self, shapes: Sequence[Shape]) -> list[Made]:
+    def make_each(self, shapes: Sequence[Shape]) -> list[Made]:
         """By shape. The list grows as the other does."""
         held = self._of_lists.pop(id(shapes), (shapes, []))
         if len(self._of_lists) >= _MOST_LISTS:
@@ -402,17 +402,19 @@ class OfShapes(Generic[Made]):
         return found
 
 
-def cells_of(changes: Sequence[Changes]) -> CellTable:
+def convert_to_cells(changes: Sequence[Changes]) -> CellTable:
     """The changes of a batch as a table of cells."""
-    return changes.cells if isinstance(changes, Tabular) else CellTable.of(changes)
+    return changes.cells if isinstance(changes, Tabular) else CellTable.from_changes(changes)
 
 
-def known_of(table: CellTable, rows: Index) -> dict[str, Any]:
+def select_known_fields(table: CellTable, rows: Index) -> dict[str, Any]:
     """The fields of UNKNOWN_OF_ROW for these rows."""
-    return {name: _known(getattr(table, name), rows, unknown) for name, unknown in UNKNOWN_OF_ROW.items()}
+    return {
+        name: _select_known_elements(getattr(table, name), rows, unknown) for name, unknown in UNKNOWN_OF_ROW.items()
+    }
 
 
-def _known(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:
+def _select_known_elements(array: NDArray[Any] | None, rows: Index, unknown: Any) -> NDArray[Any] | None:
     """The elements of these rows; None when all are unknown."""
     return None if array is None or (array[rows] == unknown).all() else array[rows]
 
@@ -424,14 +426,14 @@ def join_arrays(parts: Sequence[tuple[NDArray[Any] | None, int]], unknown: Any) 
     return np.concatenate([np.full(rows, unknown) if array is None else array for array, rows in parts])
 
 
-def ragged(firsts: Index, begins: Index) -> Index:
+def expand_ranges(firsts: Index, begins: Index) -> Index:
     """For each range, its numbers from its first one on: [4, 5, 6, 1, 2] for firsts [4, 1] and begins [0, 3, 5]."""
     numbers: Index = np.repeat(firsts - begins[:-1], np.diff(begins))
     numbers += np.arange(int(begins[-1]))
     return numbers
 
 
-def rows_of(image: Tuples, rows: Index) -> Tuples:
+def select_tuples(image: Tuples, rows: Index) -> Tuples:
     """The tuples of some of the rows, which are numbered anew."""
     if not len(image):
         return image
@@ -440,23 +442,23 @@ def rows_of(image: Tuples, rows: Index) -> Tuples:
     return image.take(chosen, at[chosen])
 
 
-def _reordered(image: Tuples, order: Index) -> Tuples:
+def _reorder_tuples(image: Tuples, order: Index) -> Tuples:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     rows = place[image.rows]
     tuples = np.argsort(rows, kind="stable")
-    begins, cells = image.cells_of(tuples)
+    begins, cells = image.find_cells(tuples)
     return Tuples(
         rows[tuples],
         begins,
         image.values.take(pa.array(cells)),
         None if image.absent is None else image.absent[cells],
-        tuple(_reordered_cells(typed, cells) for typed in image.typed),
+        tuple(_reorder_cells(typed, cells) for typed in image.typed),
         None if image.addresses is None else image.addresses.take(pa.array(tuples)),
     )
 
 
-def _reordered_cells(typed: ArrowCells, cells: Index) -> ArrowCells:
+def _reorder_cells(typed: ArrowCells, cells: Index) -> ArrowCells:
     place = np.empty(len(cells), np.int64)
     place[cells] = np.arange(len(cells))
     at = place[typed.at]
@@ -464,12 +466,12 @@ def _reordered_cells(typed: ArrowCells, cells: Index) -> ArrowCells:
     return ArrowCells(at[order], typed.values.take(pa.array(order)))
 
 
-def _between(typed: ArrowCells, low: int, high: int) -> ArrowCells:
+def _slice_cells(typed: ArrowCells, low: int, high: int) -> ArrowCells:
     first, last = np.searchsorted(typed.at, (low, high)).tolist()
     return ArrowCells(typed.at[first:last] - low, typed.values[first:last])
 
 
-def _joined_shapes(parts: Sequence[CellTable]) -> tuple[Sequence[Shape], list[NDArray[np.int32]]]:
+def _join_shapes(parts: Sequence[CellTable]) -> tuple[Sequence[Shape], list[NDArray[np.int32]]]:
     """The shapes of all parts, and the shape of each row of each part among them."""
     if all(part.shapes is parts[0].shapes for part in parts):
         return parts[0].shapes, [part.shape for part in parts]
@@ -490,7 +492,7 @@ def _joined_shapes(parts: Sequence[CellTable]) -> tuple[Sequence[Shape], list[ND
     return shapes, numbered
 
 
-def _none_if_false(flags: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+def _drop_if_all_false(flags: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
     return flags if flags is not None and flags.any() else None
 
 
@@ -501,7 +503,7 @@ def join_addresses(parts: Sequence[tuple[pa.StructArray | None, int]]) -> pa.Str
     return pa.concat_arrays([pa.nulls(size, ADDRESS) if some is None else some for some, size in parts])
 
 
-def _image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Image:
+def _build_image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Image:
     """The tuples of rows of one relation, as columns."""
     at = np.searchsorted(tuples.rows, rows)
     there = at < len(tuples)
@@ -511,29 +513,29 @@ def _image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Image:
     absent = {}
     for number, column in enumerate(columns):
         if isinstance(column.type, ArrowType):
-            held.append(_typed_column(tuples, firsts + number, column.type))
+            held.append(_build_typed_column(tuples, firsts + number, column.type))
         else:
             held.append(ChosenCells(tuples.values, firsts, number))
         if tuples.absent is not None and (gone := tuples.absent[firsts + number]).any():
             absent[number] = gone
     addresses = None if tuples.addresses is None else tuples.addresses.take(pa.array(at[there]))
-    return Image(Columns(held), np.flatnonzero(there), absent, _unless_null(addresses))
+    return Image(Columns(held), np.flatnonzero(there), absent, _drop_if_all_null(addresses))
 
 
-def _unless_null(addresses: pa.StructArray | None) -> pa.StructArray | None:
+def _drop_if_all_null(addresses: pa.StructArray | None) -> pa.StructArray | None:
     return None if addresses is None or addresses.null_count == len(addresses) else addresses
 
 
-def _typed_column(tuples: Tuples, cells: Index, kind: ArrowType) -> pa.Array:
+def _build_typed_column(tuples: Tuples, cells: Index, kind: ArrowType) -> pa.Array:
     found: list[_Part] = []
     for typed in tuples.typed:
-        mine = typed.chosen(cells)
+        mine = typed.select_cells(cells)
         if len(mine.at):
             found.append(_Part(mine.at, mine.values))
-    return _scattered(found, len(cells), kind.arrow)
+    return _scatter_parts(found, len(cells), kind.arrow)
 
 
-def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[Index]) -> Tuples:
+def _build_tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[Index]) -> Tuples:
     """Images by relation, each with its columns, as tuples. placed: where the rows of each stand."""
     images = [image for image, _ in parts]
     rows = np.concatenate([place[image.rows] for image, place in zip(images, placed, strict=True)])
@@ -554,19 +556,19 @@ def _tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[In
             for number, column in enumerate(columns)
             if len(first) and isinstance(column.type, ArrowType)
         )
-        texts += _texts(image, columns, first)
+        texts += _group_text_columns(image, columns, first)
         for number, lacking in image.absent.items():
             absent[first + number] = lacking
-    values = _scattered(texts, total, pa.binary())
+    values = _scatter_parts(texts, total, pa.binary())
     addresses = join_addresses([(image.addresses, len(image)) for image in images])
     if addresses is not None:
         addresses = addresses.take(pa.array(order))
-    return Tuples(rows[order], begins, values, _none_if_false(absent), group_by_type(typed), addresses)
+    return Tuples(rows[order], begins, values, _drop_if_all_false(absent), group_by_type(typed), addresses)
 
 
-def _texts(image: Image, columns: Sequence[Column], at: Index) -> Iterator[_Part]:
+def _group_text_columns(image: Image, columns: Sequence[Column], at: Index) -> Iterator[_Part]:
     """Its columns of text forms, those together that lie beside each other in the image and where they are held."""
-    held, begin = held_in(image.columns), 0
+    held, begin = list_held_arrays(image.columns), 0
     while begin < len(columns):
         first, end = held[begin], begin + 1
         if isinstance(columns[begin].type, ArrowType):
@@ -606,7 +608,7 @@ class _Part(NamedTuple):
     behind: int = 1
 
 
-def _scattered(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.Array:
+def _scatter_parts(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.Array:
     """One array with each element where it belongs; null where there is none."""
     source = np.full(total, -1, np.int64)
     arrays: dict[int, tuple[pa.Array, int]] = {}  # by identity, and how many elements are before it

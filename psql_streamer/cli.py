@@ -18,7 +18,7 @@ from psql_streamer.commands import capture_arguments, snapshot_arguments, trial_
 from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.redaction import redact
 
 OK = 0
@@ -49,7 +49,7 @@ _log = logging.getLogger("psql_streamer.cli")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
-    arguments = _parser().parse_args(argv)
+    arguments = _build_parser().parse_args(argv)
     verbosity = getattr(arguments, "verbose", 0) - getattr(arguments, "quiet", 0)
     logs.configure(_log_options(LogOptions(), arguments), verbosity)
     try:
@@ -86,11 +86,11 @@ def _validate(arguments: argparse.Namespace, verbosity: int) -> int:
     try:
         config = _load(arguments)
     except ConfigError as error:
-        return _findings(arguments, [_finding("", Severity.ERROR, problem) for problem in error.problems])
-    found = [_finding("", Severity.WARNING, warning) for warning in config.warnings]
+        return _print_findings(arguments, [_make_finding("", Severity.ERROR, problem) for problem in error.problems])
+    found = [_make_finding("", Severity.WARNING, warning) for warning in config.warnings]
     if verbosity > 0 and not found and not arguments.json:
         sys.stdout.write("configuration: ok\n")
-    return _findings(arguments, found)
+    return _print_findings(arguments, found)
 
 
 def _check(arguments: argparse.Namespace, verbosity: int) -> int:
@@ -99,30 +99,30 @@ def _check(arguments: argparse.Namespace, verbosity: int) -> int:
     try:
         config = _load(arguments)
     except ConfigError as error:
-        return _findings(arguments, [_finding("", Severity.ERROR, problem) for problem in error.problems])
+        return _print_findings(arguments, [_make_finding("", Severity.ERROR, problem) for problem in error.problems])
     logs.configure(_log_options(config.log, arguments), verbosity)
-    found = [_finding("", Severity.WARNING, warning) for warning in config.warnings]
+    found = [_make_finding("", Severity.WARNING, warning) for warning in config.warnings]
     for report in preflight.check(config):
-        found += [_finding(report.part, each.severity, each.problem, each.remedy) for each in report.findings]
+        found += [_make_finding(report.part, each.severity, each.problem, each.remedy) for each in report.findings]
         if verbosity > 0 and not arguments.json:
             outcome = "ok" if not report.findings else f"{len(report.findings)} found"
             sys.stdout.write(f"{report.part}: {outcome} ({report.seconds:.2f} s)\n")
             sys.stdout.flush()
-    return _findings(arguments, found)
+    return _print_findings(arguments, found)
 
 
-def _position(arguments: argparse.Namespace, _verbosity: int) -> int:
+def _show_or_forget_position(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer.checkpoint.store import Store
 
     config = _load(arguments)
     name = arguments.forget
     if name is not None and name not in config.sources:
-        raise ConfigError([f'{config.name}: there is no source "{name}"{nearest(name, config.sources)}'])
+        raise ConfigError([f'{config.name}: there is no source "{name}"{suggest_nearest(name, config.sources)}'])
     store = Store(config.lmdb, config.lmdb_map_size)
     store.open()
     try:
         if name is None:
-            for source, record in store.all().items():
+            for source, record in store.read_all().items():
                 sys.stdout.write(f"{source} {record.position}\n")
         elif not store.forget(name):
             raise StoreError(f"{config.lmdb} holds no position of source {name}", "there is nothing to forget")
@@ -131,7 +131,7 @@ def _position(arguments: argparse.Namespace, _verbosity: int) -> int:
     return OK
 
 
-def _snapshot(arguments: argparse.Namespace, _verbosity: int) -> int:
+def _run_snapshot(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer.commands import snapshot
 
     return OK if snapshot.run(arguments, _load(arguments)) else FAILED
@@ -153,13 +153,13 @@ def _try(arguments: argparse.Namespace, verbosity: int) -> int:
     return OK if trial.run(arguments, config) else FAILED
 
 
-def _demo(arguments: argparse.Namespace, _verbosity: int) -> int:
+def _run_demo(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer import demo
 
     return demo.main(arguments.duration, arguments.source)
 
 
-def _version(_arguments: argparse.Namespace, _verbosity: int) -> int:
+def _print_versions(_arguments: argparse.Namespace, _verbosity: int) -> int:
     sys.stdout.write(f"psql-streamer {__version__}\nPython {platform.python_version()}\n")
     for library in _LIBRARIES:
         try:
@@ -173,16 +173,16 @@ _COMMANDS = {
     "run": _run,
     "check": _check,
     "validate": _validate,
-    "position": _position,
-    "snapshot": _snapshot,
+    "position": _show_or_forget_position,
+    "snapshot": _run_snapshot,
     "capture": _capture,
     "try": _try,
-    "demo": _demo,
-    "version": _version,
+    "demo": _run_demo,
+    "version": _print_versions,
 }
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="psql-streamer",
         description="Change data capture from PostgreSQL, MySQL, SQL and Kafka: typed, enriched events in Kafka. "
@@ -260,11 +260,11 @@ def _log_options(options: LogOptions, arguments: argparse.Namespace) -> LogOptio
     return options.model_copy(update={"format": LogFormat(chosen)}) if chosen else options
 
 
-def _finding(part: str, severity: Severity, problem: str, remedy: str = "") -> dict[str, str]:
+def _make_finding(part: str, severity: Severity, problem: str, remedy: str = "") -> dict[str, str]:
     return {"part": part, "severity": severity.value, "problem": redact(problem), "remedy": redact(remedy)}
 
 
-def _findings(arguments: argparse.Namespace, found: list[dict[str, str]]) -> int:
+def _print_findings(arguments: argparse.Namespace, found: list[dict[str, str]]) -> int:
     errors = any(finding["severity"] == Severity.ERROR.value for finding in found)
     if arguments.json:
         json.dump({"ok": not errors, "findings": found}, sys.stdout, ensure_ascii=False, indent=2)

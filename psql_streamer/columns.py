@@ -34,7 +34,7 @@ class ChosenCells(NamedTuple):
             and other.behind == self.behind + by
         )
 
-    def made(self) -> pa.BinaryArray:
+    def make_column(self) -> pa.BinaryArray:
         """The column."""
         return self.values.take(pa.array(self.cells))
 
@@ -63,7 +63,7 @@ class Columns(Sequence[pa.Array]):
             return tuple(self[at] for at in range(*index.indices(len(self))))
         made, held = self._made[index], self._held[index]
         if made is None and isinstance(held, ChosenCells):
-            made = self._made[index] = held.made()
+            made = self._made[index] = held.make_column()
         return made
 
     def __iter__(self) -> Iterator[pa.Array]:
@@ -79,6 +79,6 @@ class Columns(Sequence[pa.Array]):
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
 
-def held_in(columns: Sequence[pa.Array]) -> Sequence[pa.Array | ChosenCells]:
+def list_held_arrays(columns: Sequence[pa.Array]) -> Sequence[pa.Array | ChosenCells]:
     """The arrays as they are held."""
     return columns.held if isinstance(columns, Columns) else columns

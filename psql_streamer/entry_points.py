@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.redaction import redact
 
 Base = TypeVar("Base")
@@ -42,15 +42,15 @@ class NameRefused(ValueError):
     """A name stands for no class that can be used. The text says what it is not, and does not quote it."""
 
 
-def names(kind: Kind) -> tuple[str, ...]:
+def list_names(kind: Kind) -> tuple[str, ...]:
     """The names that the configuration may hold, sorted."""
     builtin = {PASSTHROUGH} if kind is Kind.HANDLER else set()
-    return tuple(sorted(builtin | _points(kind).keys()))
+    return tuple(sorted(builtin | _read_entry_points(kind).keys()))
 
 
-def class_of(kind: Kind, name: str, base: type[Base]) -> type[Base]:
+def import_class(kind: Kind, name: str, base: type[Base]) -> type[Base]:
     """The class of this name, a subclass of `base`. NameRefused when there is none, or it cannot be imported."""
-    found = _import_object(_entry_point(kind, name))
+    found = _import_object(_look_up_entry_point(kind, name))
     if isinstance(found, type) and issubclass(found, base):
         return found
     raise NameRefused(f"is not a {kind}: it must be a subclass of {base.__module__}.{base.__qualname__}")
@@ -71,12 +71,12 @@ def _import_object(point: EntryPoint) -> object:
     return found
 
 
-def _entry_point(kind: Kind, name: str) -> EntryPoint:
+def _look_up_entry_point(kind: Kind, name: str) -> EntryPoint:
     if _CLASS_PATH.fullmatch(name):
         return EntryPoint(name, name, kind.group)
-    found = _points(kind).get(name, ())
+    found = _read_entry_points(kind).get(name, ())
     if not found:
-        raise NameRefused(f"is not a known {kind}{nearest(name, names(kind))}")
+        raise NameRefused(f"is not a known {kind}{suggest_nearest(name, list_names(kind))}")
     if len(found) > 1:
         classes = " or ".join(sorted(point.value for point in found))
         raise NameRefused(f"is a {kind} of several packages: write {classes} in its place")
@@ -84,7 +84,7 @@ def _entry_point(kind: Kind, name: str) -> EntryPoint:
 
 
 @cache
-def _points(kind: Kind) -> dict[str, tuple[EntryPoint, ...]]:
+def _read_entry_points(kind: Kind) -> dict[str, tuple[EntryPoint, ...]]:
     """The entry points by name: several where packages have given one name to different classes.
 
     Looking for them reads every package's metadata, so it is done once.

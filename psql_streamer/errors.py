@@ -131,6 +131,6 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
 }
 
 
-def outcome(error: BaseException) -> Outcome:
+def choose_outcome(error: BaseException) -> Outcome:
     """What becomes of an error: its nearest class in OUTCOMES decides; anything unknown stops."""
     return next((OUTCOMES[kind] for kind in type(error).__mro__ if kind in OUTCOMES), Outcome.STOP)

@@ -100,7 +100,7 @@ class FewRows(Tabular):
     def next_batch_order(self) -> int:
         return self.each[-1].batch_order + 1 if self.each else 0
 
-    def counted(self) -> Iterator[Counted]:
+    def count_rows(self) -> Iterator[Counted]:
         found: dict[tuple[int, RowOp], tuple[int, int]] = {}
         for row in self.each:
             kind = row.shape, row.op
@@ -130,8 +130,8 @@ class FewRows(Tabular):
             np.array([row.op for row in each], np.uint8),
             np.array([row.seq for row in each], np.int64),
             np.array([row.tx for row in each], np.int32),
-            _tuples([row.after for row in each]),
-            _tuples([row.before for row in each]),
+            _build_tuples([row.after for row in each]),
+            _build_tuples([row.before for row in each]),
             np.array([row.place for row in each], np.uint64),
         )
 
@@ -141,7 +141,7 @@ class FewRows(Tabular):
 _OBJECTS, _ROW_OBJECTS, _CELL_OBJECTS, _VALUE_OBJECTS = 2048, 400, 8, 48
 
 
-def _tuples(images: Sequence[RowCells | None]) -> Tuples:
+def _build_tuples(images: Sequence[RowCells | None]) -> Tuples:
     """The images of all rows, of which some have none."""
     rows = [row for row, image in enumerate(images) if image is not None]
     cells = [cell for image in images for cell in image or ()]

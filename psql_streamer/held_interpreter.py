@@ -14,7 +14,7 @@ _STDERR = 2
 
 
 @contextmanager
-def ending_if_held(seconds: float = HELD_SECONDS) -> Iterator[None]:
+def end_if_held(seconds: float = HELD_SECONDS) -> Iterator[None]:
     """Within this `with`: if no thread runs for so many seconds, say on stderr where each of them is, and end the
     process with status 1.
 

@@ -178,22 +178,22 @@ class Source(ABC):
         return ()
 
     @abstractmethod
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         """What makes a stored position meaningful (cluster, timeline, slot, ...), stored and compared with it.
 
         May connect. Called before every `start`, which must come to the same stream. A key whose value differs from the
         stored one, or from that of the session before, stops the pipeline.
         """
 
-    def published(self) -> Sequence[Relation] | None:
+    def list_published(self) -> Sequence[Relation] | None:
         """The tables that would be streamed now, in today's shape; None where that cannot be said beforehand.
 
         May connect. Called before `start`, so that a configuration that fits no table is found at once.
         """
         return None
 
-    def topics_read(self) -> TopicsRead | None:
-        """The topics that it reads; None for a source of another kind. Asked behind `stream_identity`."""
+    def describe_topics_read(self) -> TopicsRead | None:
+        """The topics that it reads; None for a source of another kind. Asked behind `read_stream_identity`."""
         return None
 
     def remember(self, relations: Iterable[Relation]) -> None:
@@ -222,7 +222,7 @@ class Source(ABC):
         """Its only sink writes in transactions; called before the first `start`.
 
         A source that keeps its place in the writer's cluster leaves that to the transactions from then on: it commits
-        nothing itself, and `consumed_offsets` gives what is to be committed.
+        nothing itself, and `find_consumed_offsets` gives what is to be committed.
         """
 
     @property
@@ -230,7 +230,7 @@ class Source(ABC):
         """Whether it leaves its place to them: then they say where it goes on, and nothing comes again where its
         position was not stored. Its batches without events are written in transactions as well.
 
-        Asked behind `stream_identity` and `serve_transactions`.
+        Asked behind `read_stream_identity` and `serve_transactions`.
         """
         return False
 
@@ -269,7 +269,7 @@ class Source(ABC):
         Positions never go back. Must not block on the network.
         """
 
-    def consumed_offsets(self, position: Position) -> ConsumedOffsets | None:  # noqa: ARG002 - for topics
+    def find_consumed_offsets(self, position: Position) -> ConsumedOffsets | None:  # noqa: ARG002 - for topics
         """What a sink commits with the events up to a position; None for a source that keeps its place itself.
 
         From any thread, in front of every attempt to commit: a position that is asked for again was not committed, and
@@ -319,7 +319,7 @@ class Source(ABC):
             "write the events by hand: docs/capture.md describes the format",
         )
 
-    def snapshots(self) -> Sequence[SnapshotProgress]:
+    def list_snapshots(self) -> Sequence[SnapshotProgress]:
         """How far the snapshots are, those that have ended included; in the order in which they began or will.
 
         Asked at any time, before the start too, by then of what the source knows without its position.
@@ -327,12 +327,12 @@ class Source(ABC):
         """
         return ()
 
-    def table_reader(self) -> TableReader | None:
+    def make_table_reader(self) -> TableReader | None:
         """Reads tables of its database beside the stream, also before the start; None where that is not possible."""
         return None
 
     @classmethod
-    def table_reader_at(cls, url: str) -> TableReader | None:  # noqa: ARG003 - for sources that are databases
+    def make_table_reader_at(cls, url: str) -> TableReader | None:  # noqa: ARG003 - for sources that are databases
         """The same of a database that is none of a source's. SourceRefused for an address that cannot be one."""
         return None
 
@@ -482,7 +482,8 @@ class Transaction:
 
     notes: of each of their sources what the sink keeps beside the events, in place of what it kept before: a JSON
     object. Those of other sources stay.
-    consumed: what is committed with the events; asked in front of every attempt. Raises as Source.consumed_offsets.
+    consumed: what is committed with the events; asked in front of every attempt. Raises as
+    Source.find_consumed_offsets.
     """
 
     batches: Sequence[Batch]
@@ -601,7 +602,7 @@ class Sink(ABC):
     def set_debug(self, on: bool) -> None:
         """Switch debug messages while running."""
 
-    def alive_keys(self, request: KeysRequest) -> AliveKeys:  # noqa: ARG002 - for sinks whose events can be read
+    def find_alive_keys(self, request: KeysRequest) -> AliveKeys:  # noqa: ARG002 - for sinks whose events can be read
         """The keys of a table's rows that the sink has written and not deleted; without `start`, and beside a service
         that runs. SinkRefused where they cannot be told; SinkUnavailable, also while they are iterated over.
         """
@@ -628,7 +629,7 @@ class Snapshots(Protocol):
     SourceUnavailable is for the time before the start, and for a server that is away.
     """
 
-    def known(self) -> Mapping[str, Sequence[KnownSnapshot]]:
+    def list_known(self) -> Mapping[str, Sequence[KnownSnapshot]]:
         """By source, in the order in which they began or will; sources that take none are not in it."""
 
     def find(self, source: str | None, name: str) -> KnownSnapshot:

@@ -15,17 +15,17 @@ def main() -> int:
     return _run("psql_streamer.cli", sys.argv[1:])
 
 
-def command(module: str, *arguments: str) -> list[str]:
+def make_command(module: str, *arguments: str) -> list[str]:
     """What runs `module.main(arguments)` in a process of its own, by this interpreter."""
     return [sys.executable, "-P", os.path.abspath(__file__), module, *arguments]
 
 
 def put_path_in_order() -> None:
     """The program's folder and those of PYTHONPATH behind all others."""
-    _look_there_last(_named_in_pythonpath() - library_folders())
+    _look_there_last(_read_pythonpath() - list_library_folders())
 
 
-def library_folders() -> set[str]:
+def list_library_folders() -> set[str]:
     """The standard library, and every site-packages."""
     library = os.path.dirname(os.path.abspath(os.__file__))
     site = sys.modules.get("site")
@@ -48,7 +48,7 @@ def _look_there_last(theirs: set[str]) -> None:
     sys.path[:] = dict.fromkeys((*ahead, root, *behind))
 
 
-def _named_in_pythonpath() -> set[str]:
+def _read_pythonpath() -> set[str]:
     """As the module `site` writes them."""
     if sys.flags.ignore_environment:
         return set()

@@ -45,22 +45,22 @@ class Linger:
         self._fast = size > FAST_STREAM_BYTES_PER_SECOND * (now - self._last_block)
         self._last_block = now
 
-    def seconds_to_wait(self, now: float, buffered: Buffered, wanted: int) -> float:
+    def compute_wait_seconds(self, now: float, buffered: Buffered, wanted: int) -> float:
         """Seconds until what is buffered should go; 0 or less: now. wanted: bytes that were asked for."""
         if self._is_full(buffered, wanted):
             return 0.0
         if self._fast and buffered.since - self._last_block < LINGER_SECONDS:
             return buffered.since + self._linger_seconds - now
         rest = 0.0 if buffered.complete else buffered.since + self._rest_seconds - now
-        return max(rest, self._seconds_to_next_block(now))
+        return max(rest, self._compute_block_seconds(now))
 
-    def seconds_to_pause(self, now: float, buffered: Buffered, wanted: int) -> float:
+    def compute_pause_seconds(self, now: float, buffered: Buffered, wanted: int) -> float:
         """Seconds for which a slow stream may be left alone, because no block may go; 0 or less: none."""
         if self._fast or self._is_full(buffered, wanted):
             return 0.0
-        return self._seconds_to_next_block(now)
+        return self._compute_block_seconds(now)
 
-    def _seconds_to_next_block(self, now: float) -> float:
+    def _compute_block_seconds(self, now: float) -> float:
         """Seconds until a slow stream may have its next block."""
         return self._last_block + self._interval_seconds - now
 

@@ -34,7 +34,7 @@ class LogOutput(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._descriptor = _descriptor(stream)
+        self._descriptor = _find_descriptor(stream)
         self._give_up_at: float | None = None
         self._left_out = 0
 
@@ -58,7 +58,9 @@ class LogOutput(logging.StreamHandler[TextIO]):
                 self._write_behind_those_left_out(self._descriptor, f"{line}\n")
 
     def _write_behind_those_left_out(self, descriptor: int, text: str) -> None:
-        if self._left_out and self._write(descriptor, f"{self.format(_told(self._left_out))}{self.terminator}"):
+        if self._left_out and self._write(
+            descriptor, f"{self.format(_make_left_out_record(self._left_out))}{self.terminator}"
+        ):
             self._left_out = 0
         if not self._write(descriptor, text):
             self._left_out += 1
@@ -86,13 +88,13 @@ class LogOutput(logging.StreamHandler[TextIO]):
         return time.monotonic() > self._give_up_at
 
 
-def _told(left_out: int) -> logging.LogRecord:
+def _make_left_out_record(left_out: int) -> logging.LogRecord:
     text = f"{left_out} messages were left out: nobody read them"
     entry = {"name": "psql_streamer.pipeline", "levelno": logging.WARNING, "levelname": "WARNING", "msg": text}
     return logging.makeLogRecord(entry)
 
 
-def _descriptor(stream: TextIO) -> int | None:
+def _find_descriptor(stream: TextIO) -> int | None:
     """The stream's descriptor; None for one that is in memory."""
     try:
         return stream.fileno()

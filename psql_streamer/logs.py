@@ -46,7 +46,7 @@ def configure(options: LogOptions, verbosity: int = 0, debug: Iterable[str] = ()
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    _configured["level"] = _level(options.level, verbosity)
+    _configured["level"] = _choose_level(options.level, verbosity)
     set_debug(on=False)
     for part in debug:
         set_part_debug(part, on=True)
@@ -91,8 +91,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; more for a traceback."""
-        message, traceback = _said(record)
-        line = f"{_time(record)} {record.levelname:<7} {_part(record)}: {message}"
+        message, traceback = _describe_record(record)
+        line = f"{_render_time(record)} {record.levelname:<7} {_name_part(record)}: {message}"
         return f"{line}\n{traceback}" if traceback else line
 
 
@@ -101,14 +101,19 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, whatever the message holds."""
-        message, traceback = _said(record)
-        entry = {"time": _time(record), "level": record.levelname.lower(), "part": _part(record), "message": message}
+        message, traceback = _describe_record(record)
+        entry = {
+            "time": _render_time(record),
+            "level": record.levelname.lower(),
+            "part": _name_part(record),
+            "message": message,
+        }
         if traceback:
             entry["traceback"] = traceback
         return json.dumps(entry, ensure_ascii=False)
 
 
-def _said(record: logging.LogRecord) -> tuple[str, str]:
+def _describe_record(record: logging.LogRecord) -> tuple[str, str]:
     """The message and the traceback, redacted.
 
     An error of ours explains itself: its text joins the message, and where it came from shows with debug only.
@@ -125,15 +130,15 @@ def _said(record: logging.LogRecord) -> tuple[str, str]:
     return redact(message), redact(logging.Formatter().formatException((type(error), error, error.__traceback__)))
 
 
-def _part(record: logging.LogRecord) -> str:
+def _name_part(record: logging.LogRecord) -> str:
     return record.name.removeprefix(f"{SERVICE}.")
 
 
-def _time(record: logging.LogRecord) -> str:
+def _render_time(record: logging.LogRecord) -> str:
     moment = datetime.fromtimestamp(record.created, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
-def _level(level: LogLevel, verbosity: int) -> int:
+def _choose_level(level: LogLevel, verbosity: int) -> int:
     place = _LEVELS.index(_NAMES[level]) + verbosity
     return _LEVELS[max(0, min(place, len(_LEVELS) - 1))]

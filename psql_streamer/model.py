@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import lengths
+from psql_streamer.binary_columns import measure_lengths
 from psql_streamer.pgtype import PostgresType
 
 Index: TypeAlias = NDArray[np.int64]
@@ -108,7 +108,7 @@ ColumnType: TypeAlias = PostgresType | TextType | ArrowType
 """What a column's values are, and with it how its arrays are written."""
 
 
-def text_form(kind: ColumnType) -> PostgresType | None:
+def find_text_form(kind: ColumnType) -> PostgresType | None:
     """The PostgreSQL type in whose text form the values are; None where they are Arrow's own."""
     match kind:
         case PostgresType():
@@ -207,20 +207,20 @@ class Transactions:
     def __len__(self) -> int:
         return len(self.commit)
 
-    def id_of(self, tx: int) -> str | None:
+    def find_id(self, tx: int) -> str | None:
         """What the source calls a transaction."""
         found = None if self.ids is None else self.ids[tx].as_py()
         if found is None:
             return None
         return found.decode() if isinstance(found, bytes) else str(found)
 
-    def id_texts(self) -> pa.Array:
+    def list_id_texts(self) -> pa.Array:
         """The id of each transaction, as `binary` text; null where there is none."""
-        return pa.nulls(len(self), pa.binary()) if self.ids is None else _texts(self.ids)
+        return pa.nulls(len(self), pa.binary()) if self.ids is None else _convert_to_texts(self.ids)
 
-    def ids_of(self, tx: NDArray[np.int32]) -> pa.Array:
+    def select_id_texts(self, tx: NDArray[np.int32]) -> pa.Array:
         """The same of these transactions."""
-        return pa.nulls(len(tx), pa.binary()) if self.ids is None else _texts(self.ids.take(pa.array(tx)))
+        return pa.nulls(len(tx), pa.binary()) if self.ids is None else _convert_to_texts(self.ids.take(pa.array(tx)))
 
     @classmethod
     def concat(cls, pieces: Sequence[Transactions], shifts: Sequence[Shift]) -> Transactions:
@@ -228,7 +228,7 @@ class Transactions:
         return cls(
             np.concatenate([piece.commit for piece in pieces]),
             np.concatenate([piece.commit_ts for piece in pieces]),
-            _all_ids(pieces),
+            _join_ids(pieces),
             {
                 by.transactions + tx: origin
                 for piece, by in zip(pieces, shifts, strict=True)
@@ -239,11 +239,11 @@ class Transactions:
                 for piece, by in zip(pieces, shifts, strict=True)
                 for tx, snapshot in piece.snapshots.items()
             },
-            _all_threads(pieces),
+            _join_threads(pieces),
         )
 
 
-def _all_ids(pieces: Sequence[Transactions]) -> pa.Array | None:
+def _join_ids(pieces: Sequence[Transactions]) -> pa.Array | None:
     """Null for those of pieces without ids: a batch may hold nothing that has one, and the next one may."""
     kind = next((piece.ids.type for piece in pieces if piece.ids is not None), None)
     if kind is None:
@@ -251,7 +251,7 @@ def _all_ids(pieces: Sequence[Transactions]) -> pa.Array | None:
     return pa.concat_arrays([pa.nulls(len(piece), kind) if piece.ids is None else piece.ids for piece in pieces])
 
 
-def _all_threads(pieces: Sequence[Transactions]) -> NDArray[np.int64] | None:
+def _join_threads(pieces: Sequence[Transactions]) -> NDArray[np.int64] | None:
     if all(piece.threads is None for piece in pieces):
         return None
     return np.concatenate(
@@ -259,7 +259,7 @@ def _all_threads(pieces: Sequence[Transactions]) -> NDArray[np.int64] | None:
     )
 
 
-def _texts(ids: pa.Array) -> pa.Array:
+def _convert_to_texts(ids: pa.Array) -> pa.Array:
     return ids.cast(pa.string()).view(pa.binary()) if pa.types.is_integer(ids.type) else ids
 
 
@@ -310,7 +310,9 @@ class Image:
         arrow = pa.array(kept)
         absent = {column: gone[kept] for column, gone in self.absent.items()}
         addresses = None if self.addresses is None else self.addresses.take(arrow)
-        return Image(tuple(array.take(arrow) for array in self.columns), renumbered[kept], _present(absent), addresses)
+        return Image(
+            tuple(array.take(arrow) for array in self.columns), renumbered[kept], _select_absent(absent), addresses
+        )
 
     def slice(self, begin: int, end: int) -> Image:
         """The elements of the rows in [begin, end), without a copy."""
@@ -319,12 +321,12 @@ class Image:
         return Image(
             tuple(array[first:last] for array in self.columns),
             self.rows[first:last] - begin,
-            _present(absent),
+            _select_absent(absent),
             None if self.addresses is None else self.addresses[first:last],
         )
 
 
-def _present(absent: Mapping[int, NDArray[np.bool_]]) -> dict[int, NDArray[np.bool_]]:
+def _select_absent(absent: Mapping[int, NDArray[np.bool_]]) -> dict[int, NDArray[np.bool_]]:
     return {column: gone for column, gone in absent.items() if gone.any()}
 
 
@@ -367,7 +369,7 @@ class Changes:
         return len(self.op)
 
     @classmethod
-    def of_new_rows(
+    def from_new_rows(
         cls, relation: Relation, arrays: Sequence[pa.Array], tx: NDArray[np.int32], op: RowOp = RowOp.INSERT
     ) -> Changes:
         """Rows without old images, the first changes of a batch. arrays: of the relation's columns. tx: ascending."""
@@ -387,17 +389,21 @@ class Changes:
         """These rows. rows: indexes, strictly increasing."""
         if len(rows) == len(self):
             return self
-        return self._chosen(rows, lambda image: image.take(rows, len(self)))
+        return self._select_rows(rows, lambda image: image.take(rows, len(self)))
 
     def slice(self, begin: int, end: int) -> Changes:
         """The rows in [begin, end), without a copy."""
         if begin == 0 and end == len(self):
             return self
-        return self._chosen(slice(begin, end), lambda image: image.slice(begin, end))
+        return self._select_rows(slice(begin, end), lambda image: image.slice(begin, end))
 
-    def _chosen(self, rows: _Rows, choose: Callable[[Image], Image]) -> Changes:
+    def _select_rows(self, rows: _Rows, choose: Callable[[Image], Image]) -> Changes:
         return replace(
-            self, op=self.op[rows], **said_of(self, rows), after=choose(self.after), before=choose(self.before)
+            self,
+            op=self.op[rows],
+            **select_row_fields(self, rows),
+            after=choose(self.after),
+            before=choose(self.before),
         )
 
 
@@ -421,7 +427,7 @@ PER_ROW = ("op", *_SAID_OF_ROW)
 """The fields of Changes that hold an element a row."""
 
 
-def said_of(held: object, rows: _Rows) -> dict[str, Any]:
+def select_row_fields(held: object, rows: _Rows) -> dict[str, Any]:
     """The fields of PER_ROW but `op`, for these rows. held: Changes, or what else has such fields."""
     arrays = {name: getattr(held, name) for name in _SAID_OF_ROW}
     return {name: array[rows] for name, array in arrays.items() if array is not None}
@@ -662,7 +668,7 @@ class BatchChanges(Sequence[Changes], ABC):
         """The batch_order behind the last one."""
 
     @abstractmethod
-    def counted(self) -> Iterator[Counted]:
+    def count_rows(self) -> Iterator[Counted]:
         """Rows by relation and op."""
 
     def __eq__(self, other: object) -> bool:
@@ -699,12 +705,12 @@ class ByRelation(BatchChanges):
     def next_batch_order(self) -> int:
         return max((int(changes.batch_order.max(initial=-1)) + 1 for changes in self._changes), default=0)
 
-    def counted(self) -> Iterator[Counted]:
+    def count_rows(self) -> Iterator[Counted]:
         for changes in self._changes:
             sizes = np.zeros(len(changes), np.int64)
             for image in (changes.after, changes.before):
                 for column in image.columns:
-                    sizes[image.rows] += lengths(column)
+                    sizes[image.rows] += measure_lengths(column)
             rows, held = np.bincount(changes.op), np.bincount(changes.op, weights=sizes)
             for op in np.flatnonzero(rows).tolist():
                 yield Counted(changes.relation, RowOp(op), int(rows[op]), int(held[op]))
@@ -757,9 +763,9 @@ class Batch:
     @property
     def overhead(self) -> int:
         """Bytes of the batch's objects, whatever its rows hold: most of a small batch."""
-        return batch_overhead(self.rows)
+        return measure_batch_overhead(self.rows)
 
-    def only(self, changes: Sequence[Changes]) -> Batch:
+    def with_only(self, changes: Sequence[Changes]) -> Batch:
         """These changes, and nothing else of the batch but its transactions and its position."""
         return Batch(
             self.source, self.position, self.transactions, changes, nbytes=self.nbytes, received_at=self.received_at
@@ -769,9 +775,9 @@ class Batch:
         """Changes, truncates and messages; not what was put aside."""
         return self.rows.rows + len(self.truncates) + len(self.messages)
 
-    def counts(self) -> Iterator[tuple[str, str, Kind, int]]:
+    def count_changes(self) -> Iterator[tuple[str, str, Kind, int]]:
         """(schema, table, kind, rows) for every table and kind in the batch; a message counts under its prefix."""
-        for found in self.rows.counted():
+        for found in self.rows.count_rows():
             yield found.relation.schema, found.relation.table, found.op, found.rows
         for truncate in self.truncates:
             yield truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE, 1
@@ -779,7 +785,7 @@ class Batch:
             yield "", message.prefix, Marker.MESSAGE, 1
 
 
-def batch_overhead(changes: BatchChanges) -> int:
+def measure_batch_overhead(changes: BatchChanges) -> int:
     """Bytes of the objects of a batch with these changes."""
     return _BATCH_OBJECTS + changes.overhead
 

@@ -14,7 +14,7 @@ _MOST_CHARACTERS = 63
 """How many characters of a name are shown: PostgreSQL's own names have no more bytes (NAMEDATALEN is 64)."""
 
 
-def shown(name: str) -> str:
+def show_name(name: str) -> str:
     """A name for logs and counters: on one line, and cut when it is longer than a table's can be.
 
     Characters that a terminal may not show as they are (control characters, line ends, marks that turn the direction of
@@ -48,7 +48,7 @@ class NameCounts:
             self._counts[name] = self._counts.get(name, 0) + count
         return new
 
-    def snapshot(self) -> dict[str, int]:
+    def copy_counts(self) -> dict[str, int]:
         """The counts so far. From any thread."""
         counts = self._counts.copy()
         if self._rest:

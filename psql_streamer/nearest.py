@@ -9,7 +9,7 @@ _MOST_LISTED = 40
 """Up to this many known names are listed when none of them is near."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """What to say after a name that is not known: `; did you mean postgres?`, else what is known."""
     by_fold = {candidate.lower(): candidate for candidate in known}
     close = get_close_matches(name.lower(), by_fold, n=1)

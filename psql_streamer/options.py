@@ -21,7 +21,7 @@ UNKNOWN_NAME = "unknown_name"
 _UNIT_BYTES = {"": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 
 
-def _duration(value: Any) -> Any:
+def _parse_duration(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError('is not a duration such as "100ms", "1s" or "5m"')
     sign, text = (-1.0, value[1:]) if value.startswith("-") else (1.0, value.removeprefix("+"))
@@ -36,7 +36,7 @@ def _duration(value: Any) -> Any:
     return seconds
 
 
-def _byte_size(value: Any) -> Any:
+def _parse_byte_size(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"(\d+)\s*([kmgt]?i?b)?", value.strip().lower())
@@ -45,13 +45,13 @@ def _byte_size(value: Any) -> Any:
     return int(found[1]) * _UNIT_BYTES[(found[2] or "").replace("i", "")]
 
 
-Duration = Annotated[float, BeforeValidator(_duration)]
+Duration = Annotated[float, BeforeValidator(_parse_duration)]
 """Seconds, written as Go writes durations: "100ms", "1m30s"."""
 
 
-def no_longer_than(longest: str, for_whom: str) -> AfterValidator:
+def refuse_longer_than(longest: str, for_whom: str) -> AfterValidator:
     """The upper bound of a duration. for_whom: the library that sets it."""
-    seconds = _duration(longest)
+    seconds = _parse_duration(longest)
 
     def validator(value: float) -> float:
         if value > seconds:
@@ -61,9 +61,9 @@ def no_longer_than(longest: str, for_whom: str) -> AfterValidator:
     return AfterValidator(validator)
 
 
-def no_shorter_than(shortest: str, why: str) -> AfterValidator:
+def refuse_shorter_than(shortest: str, why: str) -> AfterValidator:
     """The lower bound of a duration."""
-    seconds = _duration(shortest)
+    seconds = _parse_duration(shortest)
 
     def validator(value: float) -> float:
         if value < seconds:
@@ -75,7 +75,7 @@ def no_shorter_than(shortest: str, why: str) -> AfterValidator:
 
 PositiveDuration = Annotated[Duration, Field(gt=0)]
 
-ByteSize = Annotated[int, BeforeValidator(_byte_size), Field(ge=0, le=_MOST_SIZE_BYTES)]
+ByteSize = Annotated[int, BeforeValidator(_parse_byte_size), Field(ge=0, le=_MOST_SIZE_BYTES)]
 """Bytes: a number, or "64MB" with PostgreSQL's 1024-based units."""
 
 
@@ -95,18 +95,18 @@ class PartOptions(BaseModel):
     """Options by their names in TOML that a file of the Go service, which has no word for them, means."""
 
     @classmethod
-    def for_table(cls, table: Mapping[str, Any]) -> type[Self]:  # noqa: ARG003 - for sections that are not all alike
+    def choose_options(cls, table: Mapping[str, Any]) -> type[Self]:  # noqa: ARG003 - for sections that are not all alike
         """The options that this table is validated as: a subclass where what may stand in it depends on its values."""
         return cls
 
-    def resources(self) -> Iterable[str]:
+    def list_resources(self) -> Iterable[str]:
         """What this part must have for itself, in words: `replication slot "shop" on localhost:5432`.
 
         A configuration in which two parts name the same is refused. Asks no server, shows no secret.
         """
         return ()
 
-    def warnings(self) -> Iterable[str]:
+    def list_warnings(self) -> Iterable[str]:
         """What the section asks for and may be sorry for, a sentence each; logged at the start and by `validate`."""
         return ()
 
@@ -129,7 +129,7 @@ class SourceOptions(PartOptions):
     verbose: bool = False
     debug: bool = False
 
-    def reads(self) -> Iterable[str]:
+    def list_reads(self) -> Iterable[str]:
         """What it reads that a sink may write, as SinkOptions.may_write takes it."""
         return ()
 
@@ -146,13 +146,13 @@ class HandlerOptions(PartOptions):
         """The same of the batches for this sink."""
         return self.puts_rows_aside
 
-    def followed_tables(self) -> Iterable[tuple[str, str]]:
+    def list_followed_tables(self) -> Iterable[tuple[str, str]]:
         """What the handler keeps of tables by their changes: its name for it, and the table. `try` says that where such
         a copy begins is not in the changes that it is given.
         """
         return ()
 
-    def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+    def list_named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
         """The sinks that options name, and where: ("tables", "orders", 0, "sinks"). Each must have the handler."""
         return ()
 

@@ -19,7 +19,7 @@ from psql_streamer.config import Config, HttpAddress, Part
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink, Source, TopicsRead
 from psql_streamer.model import Relation
-from psql_streamer.option_secrets import secrets_in
+from psql_streamer.option_secrets import find_secrets
 from psql_streamer.options import PartOptions, SourceOptions
 from psql_streamer.redaction import gives_away
 from psql_streamer.review import review
@@ -73,7 +73,7 @@ def _report(part: str, options: PartOptions | None, look: Callable[[], Iterable[
     except StreamerError as error:
         findings.append(Finding(Severity.ERROR, error.what, error.remedy))
     except Exception as error:  # a third party's part may raise anything, and the others are still to be looked at
-        secrets = secrets_in(options.model_dump(by_alias=True)) if options else ()
+        secrets = find_secrets(options.model_dump(by_alias=True)) if options else ()
         said = "" if any(gives_away(str(error), secret) for secret in secrets) else f": {error}"
         problem = f"its check failed with {type(error).__name__}{said}"
         findings.append(Finding(Severity.ERROR, problem, "report this to the author of the part"))
@@ -97,7 +97,7 @@ class _StoreCheck:
         store = Store(path, self._config.lmdb_map_size)
         self.holder = store.open_to_read()
         try:
-            self.records = store.all()
+            self.records = store.read_all()
         finally:
             store.close()
         if self.holder:
@@ -128,14 +128,14 @@ def _check_source(
     """Its findings; what it publishes and reads goes into the last two, unless it does not work anyway."""
     part = source.build()
     findings: list[Finding] = []
-    yield from _noted(part.check(), findings)
-    if not _work(findings):
+    yield from _note_findings(part.check(), findings)
+    if not _has_no_errors(findings):
         return
-    identity = part.stream_identity()
-    read[source.name] = part.topics_read()
+    identity = part.read_stream_identity()
+    read[source.name] = part.describe_topics_read()
     resume = choose_position(part, record, identity)
     yield from part.check_position(resume.position)
-    if (tables := part.published()) is not None:
+    if (tables := part.list_published()) is not None:
         published[source.name] = tables
 
 
@@ -145,10 +145,10 @@ def _check_handler(
     """Its findings, and what does not fit the tables of the sources whose changes it gets."""
     handlers = [handler for _, of_sink in sinks for handler in of_sink]
     findings: list[Finding] = []
-    yield from _noted(handlers[0].check(), findings)
-    if _work(findings):
+    yield from _note_findings(handlers[0].check(), findings)
+    if _has_no_errors(findings):
         try:
-            yield from _reviewed(f"handler.{name}", sinks, published)
+            yield from _review_part(f"handler.{name}", sinks, published)
         finally:
             for handler in handlers:
                 handler.stop()
@@ -158,23 +158,23 @@ def _check_sink(
     sink: Sink, published: Published, read: Mapping[str, TopicsRead | None], allows_circles: bool
 ) -> Iterator[Finding]:
     findings: list[Finding] = []
-    yield from _noted(sink.check(), findings)
-    for source in sink.options.sources if _work(findings) else ():
+    yield from _note_findings(sink.check(), findings)
+    for source in sink.options.sources if _has_no_errors(findings) else ():
         yield from (found for _, found in find_circles([sink], source, read.get(source), allows_circles))
-    yield from _reviewed(f"sink.{sink.name}", [(sink, ())], published)
+    yield from _review_part(f"sink.{sink.name}", [(sink, ())], published)
 
 
-def _reviewed(part: str, sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published) -> Iterator[Finding]:
+def _review_part(part: str, sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published) -> Iterator[Finding]:
     return (finding for name, finding in review(sinks, published) if name == part)
 
 
-def _noted(findings: Iterable[Finding], noted: list[Finding]) -> Iterator[Finding]:
+def _note_findings(findings: Iterable[Finding], noted: list[Finding]) -> Iterator[Finding]:
     for finding in findings:
         noted.append(finding)
         yield finding
 
 
-def _work(findings: Iterable[Finding]) -> bool:
+def _has_no_errors(findings: Iterable[Finding]) -> bool:
     return all(finding.severity is not Severity.ERROR for finding in findings)
 
 

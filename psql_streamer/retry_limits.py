@@ -47,7 +47,7 @@ class Backoff:
         self._limit = max(first, limit)
         self.attempts = 0
 
-    def next(self) -> float:
+    def draw_pause(self) -> float:
         """Seconds to wait now. Jitter keeps many instances from coming back all at once."""
         # Beyond 2**16 the limit has long been reached.
         pause = min(self._limit, self._first * 2.0 ** min(self.attempts, 16))

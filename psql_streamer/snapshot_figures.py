@@ -17,12 +17,12 @@ def describe_keys(keys: KeysProgress) -> str:
     return f"{keys.checked:,} {noun} looked up, {keys.gone:,} gone, {keys.superseded:,} superseded by the stream"
 
 
-def tables_left(progress: SnapshotProgress) -> int:
+def count_tables_left(progress: SnapshotProgress) -> int:
     """How many tables a snapshot has still to finish; 0 when it has ended."""
     return 0 if progress.state.ended else sum(table.state not in _OVER for table in progress.tables)
 
 
-def rows_left(progress: SnapshotProgress) -> int | None:
+def estimate_rows_left(progress: SnapshotProgress) -> int | None:
     """How many rows a snapshot has still to read, as the server guesses; None where it guesses of no table."""
     if progress.state.ended:
         return 0
@@ -33,7 +33,7 @@ def rows_left(progress: SnapshotProgress) -> int | None:
     return sum(left) if guessed else None
 
 
-def share_of_table(table: TableProgress) -> float | None:
+def compute_table_share(table: TableProgress) -> float | None:
     """How much of a table has been read, from 0 to 1; None where that is not known."""
     if table.state is TableState.DONE:
         return 1.0
@@ -42,7 +42,7 @@ def share_of_table(table: TableProgress) -> float | None:
     return min(1.0, table.rows / table.estimated_rows) if table.estimated_rows else None
 
 
-def share(progress: SnapshotProgress) -> float | None:
+def compute_share(progress: SnapshotProgress) -> float | None:
     """How much of a snapshot has been read, by rows where the server guesses of all tables, else by tables."""
     tables = progress.tables
     if progress.state is SnapshotState.DONE:
@@ -50,36 +50,36 @@ def share(progress: SnapshotProgress) -> float | None:
     if not tables or progress.keys is not None:
         return None
     if any(table.estimated_rows is None for table in tables):
-        return sum(share_of_table(table) or 0.0 for table in tables) / len(tables)
+        return sum(compute_table_share(table) or 0.0 for table in tables) / len(tables)
     total = sum(max(table.rows, _guess(table)) for table in tables)
-    left = rows_left(progress) or 0
+    left = estimate_rows_left(progress) or 0
     return 1 - left / total if total else 0.0
 
 
 def summarize(snapshots: Sequence[SnapshotProgress]) -> list[Mapping[str, Any]]:
     """Those that have not ended, and the last that has: a failure stays to be seen until the next one."""
     last = [one for one in snapshots if one.state.ended][-1:]
-    return [_summary(one) for one in [*last, *(one for one in snapshots if not one.state.ended)]]
+    return [_summarize_one(one) for one in [*last, *(one for one in snapshots if not one.state.ended)]]
 
 
-def shown_briefly(summaries: Sequence[Mapping[str, Any]]) -> str:
+def show_briefly(summaries: Sequence[Mapping[str, Any]]) -> str:
     """What `summarize` gave, without blanks, for a line of counters: `initial:running:1200`."""
-    return ",".join(_brief(one) for one in summaries) or "none"
+    return ",".join(_show_one_briefly(one) for one in summaries) or "none"
 
 
-def _brief(one: Mapping[str, Any]) -> str:
+def _show_one_briefly(one: Mapping[str, Any]) -> str:
     """Of one that looks up keys also how many were, and how many are gone."""
     keys = f":{one['keys']['checked']}:{one['keys']['gone']}" if "keys" in one else ""
     return f"{one['id']}:{one['state']}:{one['rows']}{keys}"
 
 
-def _summary(progress: SnapshotProgress) -> Mapping[str, Any]:
+def _summarize_one(progress: SnapshotProgress) -> Mapping[str, Any]:
     return {
         "id": progress.id,
         "state": progress.state.value,
         "rows": progress.rows,
         "tables": len(progress.tables),
-        "tables_left": tables_left(progress),
+        "tables_left": count_tables_left(progress),
         "reason": progress.reason,
         **({} if progress.keys is None else {"keys": asdict(progress.keys)}),
     }

@@ -54,15 +54,17 @@ class TablePatterns(Generic[Value]):
         whole = globs == "as a whole"
         self._names = {entry for entry in entries if whole or not is_pattern(entry)}
         patterns = sorted(filter(_is_glob if whole else is_pattern, entries), key=lambda entry: entry == last)
-        self._patterns = [(entry, _glob_of_whole_names(entry) if whole else _pattern(entry)) for entry in patterns]
+        self._patterns = [
+            (entry, _make_whole_name_matcher(entry) if whole else _make_matcher(entry)) for entry in patterns
+        ]
 
     def find(self, schema: str, table: str) -> Fit[Value] | None:
         """The entry that a table has."""
-        return next(self.fitting(schema, table), None)
+        return next(self.list_fitting(schema, table), None)
 
-    def fitting(self, schema: str, table: str) -> Iterator[Fit[Value]]:
+    def list_fitting(self, schema: str, table: str) -> Iterator[Fit[Value]]:
         """Every entry that fits a table; the first is the one that it has."""
-        for name in exact_names(schema, table):
+        for name in list_exact_names(schema, table):
             if name in self._names:
                 yield Fit(name, self._entries[name], {})
         for entry, match in self._patterns:
@@ -70,7 +72,7 @@ class TablePatterns(Generic[Value]):
                 yield Fit(entry, self._entries[entry], groups)
 
 
-def exact_names(schema: str, table: str) -> tuple[str, str]:
+def list_exact_names(schema: str, table: str) -> tuple[str, str]:
     """The names that an entry may have for a table, in the order of precedence."""
     return f"{schema}.{table}", table
 
@@ -84,15 +86,15 @@ def group_names(entry: str) -> tuple[str, ...]:
     """What Fit.groups has for an entry. ValueError as TablePatterns."""
     if not _is_regex(entry):
         return ()
-    regex = _regex(entry)
+    regex = _compile_regex(entry)
     return (*map(str, range(regex.groups + 1)), *regex.groupindex)
 
 
-def _pattern(entry: str) -> _Match:
-    return _regular_expression(entry) if _is_regex(entry) else _glob_by_parts(entry)
+def _make_matcher(entry: str) -> _Match:
+    return _make_regex_matcher(entry) if _is_regex(entry) else _make_part_matcher(entry)
 
 
-def _glob_by_parts(entry: str) -> _Match:
+def _make_part_matcher(entry: str) -> _Match:
     of_schema, dot, of_table = entry.partition(".")
     schemas, tables = (
         re.compile(translate(of_schema if dot else "*")),
@@ -101,21 +103,21 @@ def _glob_by_parts(entry: str) -> _Match:
     return lambda schema, table: {} if schemas.match(schema) and tables.match(table) else None
 
 
-def _glob_of_whole_names(entry: str) -> _Match:
+def _make_whole_name_matcher(entry: str) -> _Match:
     regex = re.compile(translate(entry))
 
     def match(schema: str, table: str) -> _Groups | None:
-        names = exact_names(schema, table)
+        names = list_exact_names(schema, table)
         return {} if entry not in names and any(map(regex.match, names)) else None  # an exact name fits as such
 
     return match
 
 
-def _regular_expression(entry: str) -> _Match:
-    regex = _regex(entry)
+def _make_regex_matcher(entry: str) -> _Match:
+    regex = _compile_regex(entry)
 
     def match(schema: str, table: str) -> _Groups | None:
-        found = next(filter(None, map(regex.search, exact_names(schema, table))), None)
+        found = next(filter(None, map(regex.search, list_exact_names(schema, table))), None)
         if found is None:
             return None
         numbered = {str(number): found[number] or "" for number in range(regex.groups + 1)}
@@ -132,7 +134,7 @@ def _is_regex(entry: str) -> bool:
     return len(entry) > 2 and entry.startswith("/") and entry.endswith("/")
 
 
-def _regex(entry: str) -> re.Pattern[str]:
+def _compile_regex(entry: str) -> re.Pattern[str]:
     try:
         return re.compile(entry[1:-1])
     except re.error as error:

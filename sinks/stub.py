@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from psql_streamer.interfaces import Finding, Sink, Status
 from psql_streamer.model import Batch, Stats
-from psql_streamer.name_counts import shown
+from psql_streamer.name_counts import show_name
 from psql_streamer.options import SinkOptions
 
 
@@ -68,10 +68,10 @@ class StubDiscardSink(Sink):
 
     def _log(self, batch: Batch) -> None:
         actions = Counter[str]()
-        for schema, table, op, rows in batch.counts():
+        for schema, table, op, rows in batch.count_changes():
             actions[op.action] += rows
             if self.options.verbose:
-                self._logger.info("%s.%s: %d %s", schema, shown(table), rows, op.action)
+                self._logger.info("%s.%s: %d %s", schema, show_name(table), rows, op.action)
         what = ", ".join(f"{rows} {action}" for action, rows in actions.items()) or "no changes"
         self._logger.info("%s, %s %s", what, "before" if batch.continues else "up to", batch.position)
 

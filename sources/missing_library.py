@@ -9,7 +9,7 @@ from psql_streamer.errors import SourceRefused
 _NAMED = re.compile(r"'(\w+)' package is required")
 
 
-def lacks_library(error: RuntimeError, server: str, instead: str) -> SourceRefused:
+def explain_missing_library(error: RuntimeError, server: str, instead: str) -> SourceRefused:
     """Our error for PyMySQL's: it raises a RuntimeError that names the package. instead: what to do without it."""
     found = _NAMED.search(str(error))
     package = found[1] if found else "what it names"

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from psql_streamer.embedded.cache import cache_folder, fill
+from psql_streamer.embedded.cache import fill, make_cache_folder
 from psql_streamer.embedded.java import find_java
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
 from psql_streamer.embedded.server import KillableServer
@@ -85,7 +85,7 @@ class ApicurioRegistry(KillableServer):
 
 def _program() -> Path:
     """The folder of the program; the first call downloads 109 MB. Raises StreamerError."""
-    folder = cache_folder() / "apicurio" / VERSION
+    folder = make_cache_folder() / "apicurio" / VERSION
     if not folder.is_dir():
         fill(folder, _fetch)
     return folder

@@ -17,7 +17,7 @@ from typing import Self
 import psycopg2
 from psycopg2.extensions import connection
 
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.lsn import Lsn
 from tests.capture_scenarios import SCENARIOS, Scenario, Step
 from tests.pgoutput_wire import split_frames
@@ -29,8 +29,8 @@ _PROTOCOL_3 = 196608
 
 def capture(server: EmbeddedPostgres, database: str, scenario: Scenario) -> bytes:
     """Play the scenario and return the stream: whole CopyData frames, up to a keepalive past its end."""
-    run(server.dsn(), f"CREATE DATABASE {database}")
-    dsn = server.dsn(database)
+    run(server.build_dsn(), f"CREATE DATABASE {database}")
+    dsn = server.build_dsn(database)
     run(dsn, scenario.setup)
     run(dsn, "CREATE PUBLICATION everything FOR ALL TABLES")
     run(dsn, f"SELECT pg_create_logical_replication_slot('{database}', 'pgoutput')")
@@ -143,7 +143,7 @@ class Walsender:
 
 def main() -> None:
     CAPTURED.mkdir(parents=True, exist_ok=True)
-    for version, bin_dir in server_binaries().items():
+    for version, bin_dir in find_server_binaries().items():
         with EmbeddedPostgres(bin_dir) as server:
             for name, scenario in SCENARIOS.items():
                 stream = capture(server, name, scenario)

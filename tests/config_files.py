@@ -55,10 +55,10 @@ def problems_of(folder: Path, text: str, environ: Mapping[str, str] | None = Non
 class MemoryOptions(SinkOptions):
     greeting: str
 
-    def resources(self) -> Iterable[str]:
+    def list_resources(self) -> Iterable[str]:
         return [f'the greeting "{self.greeting}"']
 
-    def warnings(self) -> Iterable[str]:
+    def list_warnings(self) -> Iterable[str]:
         return ["greeting is long"] if len(self.greeting) > 10 else []
 
 

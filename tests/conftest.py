@@ -19,8 +19,8 @@ from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.embedded.mysql import EmbeddedMysql
-from psql_streamer.embedded.mysql_binaries import mysql_binaries
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.embedded.mysql_binaries import provide_mysql_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.errors import StreamerError
 from tests.apicurio import ApicurioRegistry
 from tests.database import Database, fresh_database
@@ -41,7 +41,7 @@ for _variable, _options in JAVA_OPTIONS.items():
 
 @cache
 def _versions() -> list[int]:
-    return [] if GIVEN_DSN else sorted(server_binaries())
+    return [] if GIVEN_DSN else sorted(find_server_binaries())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -102,13 +102,13 @@ def postgres_servers() -> Iterator[Callable[[int | None], str]]:
     def dsn(version: int | None) -> str:
         if GIVEN_DSN:
             return GIVEN_DSN
-        binaries = server_binaries()
+        binaries = find_server_binaries()
         wanted = version or max(binaries)
         if wanted not in running:
             server = EmbeddedPostgres(binaries[wanted])
             running[wanted] = server
             server.start()
-        return running[wanted].dsn()
+        return running[wanted].build_dsn()
 
     try:
         yield dsn
@@ -126,7 +126,7 @@ def postgres(postgres_servers: Callable[[int | None], str]) -> str:
 @pytest.fixture
 def own_postgres() -> Iterator[EmbeddedPostgres]:
     """A server of this test alone, running, to be stopped, killed and reconfigured at will."""
-    binaries = server_binaries()
+    binaries = find_server_binaries()
     with EmbeddedPostgres(binaries[max(binaries)]) as server:
         yield server
 
@@ -181,8 +181,8 @@ def own_mariadb() -> Iterator[EmbeddedMariadb]:
 def mysql() -> Iterator[EmbeddedMysql]:
     """A MySQL with a binary log, shared by all tests: do not stop it. Skips, with the reason, where there is none."""
     try:
-        binaries = mysql_binaries()
-        binaries.version()
+        binaries = provide_mysql_binaries()
+        binaries.read_version()
     except StreamerError as error:
         pytest.skip(str(error))
     with EmbeddedMysql(binaries) as server:

@@ -19,7 +19,7 @@ BEGINNING = WalPosition(NO_LSN)
 
 def wal(position: WalPosition | Position) -> WalPosition:
     """What a position holds, also of one that a batch has."""
-    return WalPosition.of(position) if isinstance(position, Position) else position
+    return WalPosition.from_position(position) if isinstance(position, Position) else position
 
 
 def decoder(resume: WalPosition | Position = BEGINNING) -> Decoder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from psql_streamer.entry_points import Kind, names
+from psql_streamer.entry_points import Kind, list_names
 from psql_streamer.events.debezium.format import Debezium
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.format import Format, FormatOptions
@@ -12,7 +12,7 @@ from psql_streamer.events.formats import format_class
 from psql_streamer.events.routing import Router
 from psql_streamer.events.unchanged import Unchanged
 
-FORMATS = names(Kind.FORMAT)
+FORMATS = list_names(Kind.FORMAT)
 
 
 def encoder_of(

@@ -68,7 +68,7 @@ def write_in_transactions(bootstrap: str, topic: str, events: Iterable[tuple[Eve
 
 def write_with_header(bootstrap: str, topic: str, value: bytes, name: bytes) -> None:
     """Write a record with a header whose name may be any bytes, which confluent_kafka's producer does not take."""
-    client = librdkafka.client(librdkafka.configuration({"bootstrap.servers": bootstrap}))
+    client = librdkafka.make_client(librdkafka.make_configuration({"bootstrap.servers": bootstrap}))
     texts = [ctypes.create_string_buffer(text) for text in (topic.encode(), value, name, b"")]
     topic_at, value_at, name_at, nothing_at = map(ctypes.addressof, texts)
     arguments = np.zeros(3, librdkafka.FIELD)

@@ -95,7 +95,7 @@ def _place(batch: Batch, tx: int, seq: int, lsn: int) -> tuple[int, int, int, in
         return lsn, seq, lsn, None, None
     transactions = batch.transactions
     assert tx < len(transactions)
-    return int(transactions.commit[tx]), seq, lsn, int(transactions.id_of(tx) or 0), int(transactions.commit_ts[tx])
+    return int(transactions.commit[tx]), seq, lsn, int(transactions.find_id(tx) or 0), int(transactions.commit_ts[tx])
 
 
 def _origin(batch: Batch, tx: int) -> tuple[str, int] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from psql_streamer import __version__
 from psql_streamer.events.encoder import Encoder
-from psql_streamer.events.json.json_text import name
+from psql_streamer.events.json.json_text import render_name
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
 from psql_streamer.pgoutput.decoder import Decoder
@@ -91,16 +91,16 @@ def _lines(encoder: Encoder, batch: Batch) -> Iterator[bytes]:
     for row, (topic, key, value) in enumerate(zip(*columns, strict=True)):
         held = {header: values[row] for header, values in headers.items() if values[row] is not None}
         line = b'{"topic":%s,"key":%s,"value":%s,"headers":{%s}}' % (
-            name(records.topic_names[topic]),
+            render_name(records.topic_names[topic]),
             key or b"null",
             value or b"null",
-            b",".join(b"%s:%s" % (name(header), _text(text)) for header, text in held.items()),
+            b",".join(b"%s:%s" % (render_name(header), _text(text)) for header, text in held.items()),
         )
         yield line.replace(b'"version":"%s"' % __version__.encode(), b'"version":"VERSION"')
 
 
 def _text(text: bytes) -> bytes:
-    return name(text.decode())
+    return render_name(text.decode())
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ class Consumer:
         self.position: Position | None = None
         self.batches: list[Batch] = []
         self._kept = (self.fold.copy(), self.position)
-        source.stream_identity()
+        source.read_stream_identity()
         source.start(None)
 
     def read(self, timeout: float = 0.05) -> Batch | None:
@@ -55,12 +55,12 @@ class Consumer:
         self.source.stop()
         fold, self.position = self._kept
         self.fold, self.source = fold.copy(), source
-        source.stream_identity()
+        source.read_stream_identity()
         source.start(self.position)
 
     @property
     def snapshots(self) -> Sequence[SnapshotProgress]:
-        return self.source.snapshots()
+        return self.source.list_snapshots()
 
     @property
     def done(self) -> bool:
@@ -188,5 +188,5 @@ def writing(
 
 def begin_again(source: Source, position: Position | None) -> None:
     """As the pipeline does it after a failure."""
-    source.stream_identity()
+    source.read_stream_identity()
     source.start(position)

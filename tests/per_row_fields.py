@@ -38,7 +38,7 @@ def filled_changes(orders: range, tx: int, table: str = "orders") -> Changes:
     numbers = np.array(orders, np.int64)
     arrays = pa.array(numbers), pa.array([f"note {number}" for number in orders])
     relation = Relation(table, "public", table, _COLUMNS)
-    changes = Changes.of_new_rows(relation, arrays, np.full(len(orders), tx, np.int32))
+    changes = Changes.from_new_rows(relation, arrays, np.full(len(orders), tx, np.int32))
     changes = replace(changes, batch_order=numbers, seq=numbers + 100)
     return replace(changes, **{name: _made(name, numbers) for name in per_row_fields(Changes) if name not in _GIVEN})
 

@@ -74,7 +74,7 @@ class SharedStream:
     def streaming(self) -> Iterator[SharedStream]:
         """The source is stopped at the end."""
         try:
-            self.source.stream_identity()
+            self.source.read_stream_identity()
             self.source.start(None)
             yield self
         finally:

@@ -11,7 +11,7 @@ from psycopg2.extensions import connection
 
 from sources.postgres.catalog import Session
 from sources.postgres.snapshot import copying
-from sources.postgres.snapshot.tables import SnapshotTable, snapshot_tables
+from sources.postgres.snapshot.tables import SnapshotTable, list_snapshot_tables
 from tests.database import Database
 
 Row = tuple[str | None, ...]
@@ -30,7 +30,7 @@ class Reader:
         """By name, those of publications; of `p` if none are given."""
         return {
             table.relation.table: table
-            for table in snapshot_tables(self.session, publications or ["p"], lambda _: None)
+            for table in list_snapshot_tables(self.session, publications or ["p"], lambda _: None)
         }
 
     @contextmanager

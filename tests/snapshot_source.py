@@ -58,7 +58,7 @@ class MadeUpSource(Source):
     def check(self) -> Iterable[Finding]:
         return ()
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         return {"kind": "made up"}
 
     def has_reached(self, position: Position, mark: Position) -> bool:
@@ -91,7 +91,7 @@ class MadeUpSource(Source):
                     begun = _begun(request.id, names, request.asked_at, on_demand=True)
                     self._found[request.id] = replace(begun, keys=KeysProgress() if request.keys else None)
 
-    def snapshots(self) -> Sequence[SnapshotProgress]:
+    def list_snapshots(self) -> Sequence[SnapshotProgress]:
         with self._lock:
             return list(self._found.values())
 
@@ -125,7 +125,7 @@ class MadeUpSource(Source):
         pass
 
     def status(self) -> Status:
-        failed = [one.id for one in self.snapshots() if one.state is SnapshotState.FAILED]
+        failed = [one.id for one in self.list_snapshots() if one.state is SnapshotState.FAILED]
         return Status(not failed, f"snapshot {failed[0]} failed" if failed else "making up rows")
 
     @property

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Changes, Relation, ReplicaIdentity, RowOp, SnapshotRows, Transactions
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.snapshot.batches import snapshot_batch
+from psql_streamer.snapshot.batches import make_snapshot_batch
 from psql_streamer.snapshot.held import Piece
 from tests.columns import postgres_column, postgres_table
 from tests.decoding import SOURCE
@@ -48,7 +48,7 @@ def chunk(
 ) -> Batch:
     """Rows that were read together. commit: one less than the LSN that the stream had reached. number: of the chunk."""
     arrays = [pa.array([row[at] for row in rows], pa.binary()) for at in range(len(relation.columns))]
-    changes = Changes.of_new_rows(relation, arrays, np.zeros(len(rows), np.int32), RowOp.READ)
+    changes = Changes.from_new_rows(relation, arrays, np.zeros(len(rows), np.int32), RowOp.READ)
     uuids = [uuid_of(snapshot, (number, at)) for at in range(len(rows))]
     return Batch(
         SOURCE,
@@ -78,7 +78,7 @@ def gone(
         columns[column] = pa.array([key[at] for key in keys], pa.binary())
     texts = pa.array([b"\0".join(key) for key in keys], pa.binary())
     piece = Piece(relation, columns, texts, 100, None, True, gone=True)
-    return snapshot_batch(SOURCE, WalPosition(Lsn(commit)).position, piece, snapshot, commit, seq, moment)
+    return make_snapshot_batch(SOURCE, WalPosition(Lsn(commit)).position, piece, snapshot, commit, seq, moment)
 
 
 @st.composite

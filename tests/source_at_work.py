@@ -72,7 +72,7 @@ def read_all(source: PostgresSource, database: Database) -> list[Batch]:
 
 def read_up_to(source: PostgresSource, lsn: int) -> list[Batch]:
     """Every batch until the position has reached an LSN: with idle keepalives it does so by itself."""
-    return read_until(source, lambda batch: WalPosition.of(batch.position).lsn >= lsn)
+    return read_until(source, lambda batch: WalPosition.from_position(batch.position).lsn >= lsn)
 
 
 def rows(batches: list[Batch]) -> list[NaiveRow]:

@@ -14,7 +14,7 @@ from typing import Self
 import psutil
 
 from psql_streamer.embedded.java import find_java
-from psql_streamer.embedded.ports import free_ports, listening
+from psql_streamer.embedded.ports import free_ports, is_listening
 
 _START_SECONDS = 60.0
 
@@ -39,7 +39,7 @@ class SparkCluster:
         arguments = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
         self._master = self._run("master", "org.apache.spark.deploy.master.Master", arguments)
         deadline = time.monotonic() + _START_SECONDS
-        while not listening(self._port):
+        while not is_listening(self._port):
             assert self._master.poll() is None, self.log("master")
             assert time.monotonic() < deadline, "the Spark master does not listen"
             time.sleep(0.05)

@@ -32,7 +32,7 @@ class SqliteSource(Source):
     def check(self) -> Iterable[Finding]:
         return ()
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         return {"file": self.options.path, "table": self.options.table}
 
     def has_reached(self, position: model.Position, mark: model.Position) -> bool:
@@ -63,7 +63,7 @@ class SqliteSource(Source):
             model.SourceInfo("sqlite", self.name, "localhost", self.options.path),
             model.Position({"rowid": self._rowid}, f"{self._table}.rowid={self._rowid}"),
             model.Transactions(np.array(rowids, np.uint64), np.full(len(rows), time.time_ns() // 1000)),
-            (model.Changes.of_new_rows(self._table, arrays, np.arange(len(rows), dtype=np.int32)),),
+            (model.Changes.from_new_rows(self._table, arrays, np.arange(len(rows), dtype=np.int32)),),
             schema_changes=() if told else (model.SchemaChange(self._table, None, 0, 0, 0),),
         )
         return replace(batch, nbytes=batch.overhead + sum(one.nbytes for one in arrays))

@@ -23,7 +23,7 @@ def started(
     if shapes:
         source.remember(shapes)
     try:
-        source.stream_identity()
+        source.read_stream_identity()
         source.start(source.position_override or position)
         yield source
     finally:

@@ -1,4 +1,4 @@
-"""A sink for services that tests start: it takes a batch, and never comes back, whatever it is told."""
+"""A sink for services that tests start: it takes a batch with rows, and never comes back, whatever it is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psql_streamer.options import SinkOptions
 
 
 class StuckSink(Sink):
-    """`write` and `stop` never return."""
+    """`write` and `stop` never return, but of batches without rows: one may come in front of the first row."""
 
     Options = SinkOptions
 
@@ -22,6 +22,8 @@ class StuckSink(Sink):
         self._taken = 0
 
     def write(self, batch: Batch) -> None:
+        if not len(batch):
+            return
         self._taken += len(batch)
         threading.Event().wait()
 

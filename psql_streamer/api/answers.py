@@ -32,20 +32,20 @@ class Problem(BaseModel):
 def answer(request: Request, body: Any, lines: Callable[[], list[str]], code: int = 200) -> Response:
     """body: for JSON, a model or what JSON can say. lines: of the text."""
     headers = {"Cache-Control": "no-store"}
-    if preferred(request, JSON, TEXT) == TEXT:
+    if choose_media_type(request, JSON, TEXT) == TEXT:
         return PlainTextResponse("".join(f"{line}\n" for line in lines()), code, headers)
     # Counters of a third party's part may hold anything; a stray type must not cost the whole answer.
     return Response(to_json(body, fallback=str, inf_nan_mode="null"), code, headers, JSON)
 
 
-def problem(request: Request, code: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
+def answer_problem(request: Request, code: int, error: str, headers: Mapping[str, str] | None = None) -> Response:
     """An error."""
     response = answer(request, Problem(error=error), lambda: [error], code)
     response.headers.update(headers or {})
     return response
 
 
-def gives(model: Any, *others: str, code: int = 200) -> dict[int | str, dict[str, Any]]:
+def describe_response(model: Any, *others: str, code: int = 200) -> dict[int | str, dict[str, Any]]:
     """What OpenAPI says of an endpoint that gives `model` as JSON, or one of the others."""
     return {code: {"model": model, "content": {other: {"schema": {"type": "string"}} for other in others}}}
 
@@ -55,12 +55,12 @@ def is_head(request: Request) -> bool:
     return bool(request.scope.get(_HEAD))
 
 
-def path_of(request: Request) -> str:
+def read_path(request: Request) -> str:
     """As it was sent: what is encoded in it stays encoded."""
     return bytes(request.scope["raw_path"]).decode("ascii", "replace")
 
 
-def preferred(request: Request, *offers: str) -> str:
+def choose_media_type(request: Request, *offers: str) -> str:
     """The offer that the Accept header (RFC 9110, 12.5.1) likes best; the first of equals, and when none fits."""
     quality: dict[str, float] = {}
     for element in request.headers.get("accept", offers[0]).lower().split(","):
@@ -77,20 +77,20 @@ def preferred(request: Request, *offers: str) -> str:
 
 def answer_everything(app: FastAPI) -> None:
     """Let the app answer HEAD, and errors of every kind, as this module says."""
-    app.add_exception_handler(HTTPException, _not_served)
+    app.add_exception_handler(HTTPException, _answer_not_served)
     app.add_middleware(_Everything)
 
 
-async def _not_served(request: Request, error: Exception) -> Response:
+async def _answer_not_served(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
     if code == 405:
-        served = _methods(request)
+        served = _list_methods(request)
         use = f"use {' or '.join([', '.join(served[:-1]), served[-1]])}"
-        return problem(request, code, f"{request.method} is not served: {use}", {"Allow": ", ".join(served)})
-    return problem(request, code, f"there is no {path_of(request)}: / lists the paths")
+        return answer_problem(request, code, f"{request.method} is not served: {use}", {"Allow": ", ".join(served)})
+    return answer_problem(request, code, f"there is no {read_path(request)}: / lists the paths")
 
 
-def _methods(request: Request) -> list[str]:
+def _list_methods(request: Request) -> list[str]:
     """The methods that a path is served with, of all its routes. HEAD is where GET is."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     found = {method for route in routes for method in getattr(route, "methods", None) or ()}
@@ -124,5 +124,5 @@ class _Everything:
             # Not the error's own text: a library's message may quote a value.
             trace = "".join(traceback.format_tb(error.__traceback__))
             what = f"unexpected {type(error).__name__}"
-            log.error("%s %s: %s\n%s", scope["method"], path_of(request), what, trace)
-            await problem(request, 500, f"{what}: see the log")(served, receive, pass_on)
+            log.error("%s %s: %s\n%s", scope["method"], read_path(request), what, trace)
+            await answer_problem(request, 500, f"{what}: see the log")(served, receive, pass_on)

@@ -25,14 +25,14 @@ from psql_streamer.api.answers import (
     Problem,
     answer,
     answer_everything,
-    gives,
+    answer_problem,
+    choose_media_type,
+    describe_response,
     is_head,
-    path_of,
-    preferred,
-    problem,
+    read_path,
 )
-from psql_streamer.api.listening import listen, shown_address
-from psql_streamer.api.page import status_page
+from psql_streamer.api.listening import listen, show_address
+from psql_streamer.api.page import render_status_page
 from psql_streamer.api.permission import Permission
 from psql_streamer.api.snapshots import add_snapshots
 from psql_streamer.errors import StreamerError
@@ -40,7 +40,7 @@ from psql_streamer.interfaces import Service, Status
 from psql_streamer.metrics.metrics import CONTENT_TYPE, Metrics
 from psql_streamer.model import Stats
 from psql_streamer.redaction import redact
-from psql_streamer.snapshot_figures import shown_briefly
+from psql_streamer.snapshot_figures import show_briefly
 
 log = logging.getLogger(__name__)
 
@@ -115,20 +115,22 @@ def create_app(service: Service, metrics: Metrics, token: str | None = None) -> 
     answer_everything(app)
     add_snapshots(app, service.snapshots, Permission(token))
 
-    @app.get("/", summary="Where everything is; a status page for browsers", responses=gives(Index, HTML, TEXT))
+    @app.get(
+        "/", summary="Where everything is; a status page for browsers", responses=describe_response(Index, HTML, TEXT)
+    )
     def index(request: Request) -> Response:
-        if preferred(request, JSON, TEXT, HTML) == HTML:
-            return HTMLResponse(status_page(service.status(), service.stats(), service.snapshots.known()))
+        if choose_media_type(request, JSON, TEXT, HTML) == HTML:
+            return HTMLResponse(render_status_page(service.status(), service.stats(), service.snapshots.list_known()))
         return answer(request, Index(), lambda: [f"{path}: {what}" for path, what in ENDPOINTS.items()])
 
-    @app.get("/health", summary=ENDPOINTS["/health"], responses=gives(Health, TEXT))
+    @app.get("/health", summary=ENDPOINTS["/health"], responses=describe_response(Health, TEXT))
     async def health(request: Request) -> Response:
         return answer(request, Health(), lambda: ["Alive and well"])
 
     @app.get(
         "/status",
         summary=ENDPOINTS["/status"],
-        responses=gives(StatusReport, TEXT) | gives(StatusReport | Problem, TEXT, code=500),
+        responses=describe_response(StatusReport, TEXT) | describe_response(StatusReport | Problem, TEXT, code=500),
     )
     def status(request: Request) -> Response:
         parts = service.status()
@@ -136,12 +138,12 @@ def create_app(service: Service, metrics: Metrics, token: str | None = None) -> 
             ok=all(part.ok for part in parts.values()),
             parts={name: PartStatus(ok=part.ok, reason=redact(part.reason)) for name, part in parts.items()},
         )
-        return answer(request, report, lambda: _status_lines(parts), 200 if report.ok else 500)
+        return answer(request, report, lambda: _describe_status(parts), 200 if report.ok else 500)
 
-    @app.get("/stats", summary=ENDPOINTS["/stats"], responses=gives(dict[str, dict[str, Any]], TEXT))
+    @app.get("/stats", summary=ENDPOINTS["/stats"], responses=describe_response(dict[str, dict[str, Any]], TEXT))
     def stats(request: Request) -> Response:
         parts = service.stats()
-        return answer(request, parts, lambda: _stats_lines(parts))
+        return answer(request, parts, lambda: _describe_stats(parts))
 
     @app.get("/metrics", summary=ENDPOINTS["/metrics"], response_class=PlainTextResponse)
     def prometheus() -> Response:
@@ -150,11 +152,11 @@ def create_app(service: Service, metrics: Metrics, token: str | None = None) -> 
     @app.get(
         "/debug/{switch:path}",
         summary="Switch debug messages of all parts on or off",
-        responses=gives(DebugState, TEXT) | gives(Problem, TEXT, code=400),
+        responses=describe_response(DebugState, TEXT) | describe_response(Problem, TEXT, code=400),
     )
     def debug(request: Request, switch: Annotated[str, Path(json_schema_extra={"enum": ["on", "off"]})]) -> Response:
         if switch not in ("on", "off"):
-            return problem(request, 400, f"there is no {path_of(request)}: use /debug/on or /debug/off")
+            return answer_problem(request, 400, f"there is no {read_path(request)}: use /debug/on or /debug/off")
         if not is_head(request):
             service.set_debug(switch == "on")
         return answer(request, DebugState(debug=switch == "on"), lambda: [f"Debug is {switch}"])
@@ -170,7 +172,7 @@ class ApiServer:
     """
 
     def __init__(self, app: FastAPI, host: str, port: int) -> None:
-        self.address = shown_address(host, port)
+        self.address = show_address(host, port)
         self._host = host
         self._port = port
         debug = log.isEnabledFor(logging.DEBUG)
@@ -192,7 +194,7 @@ class ApiServer:
     def start(self) -> None:
         """Return when requests are answered. Raises StreamerError when the address cannot be had."""
         listener = listen(self._host, self._port)
-        self.address = shown_address(*listener.getsockname()[:2])
+        self.address = show_address(*listener.getsockname()[:2])
         self._thread = threading.Thread(target=self._server.run_on, args=(listener,), name="http-api", daemon=True)
         self._thread.start()
         self._server.settled.wait()
@@ -227,18 +229,18 @@ class _Server(uvicorn.Server):
         self.settled.set()
 
 
-def _status_lines(parts: Mapping[str, Status]) -> list[str]:
+def _describe_status(parts: Mapping[str, Status]) -> list[str]:
     return [f"{name}: {'ok' if part.ok else 'problem'}: {redact(part.reason)}" for name, part in parts.items()]
 
 
-def _stats_lines(parts: Mapping[str, Stats]) -> list[str]:
+def _describe_stats(parts: Mapping[str, Stats]) -> list[str]:
     return [
-        f"{name}: {' '.join(f'{key}={_shown(key, value)}' for key, value in part.items())}"
+        f"{name}: {' '.join(f'{key}={_show_stat(key, value)}' for key, value in part.items())}"
         for name, part in parts.items()
     ]
 
 
-def _shown(key: str, value: Any) -> str:
+def _show_stat(key: str, value: Any) -> str:
     if key == "snapshots":
-        return shown_briefly(value)
+        return show_briefly(value)
     return str(value)

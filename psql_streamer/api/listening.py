@@ -17,7 +17,7 @@ _BIND_REMEDIES = {
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens. StreamerError when the address cannot be had."""
-    where = f"http {shown_address(host, port)}"
+    where = f"http {show_address(host, port)}"
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # `localhost` has two addresses: take the one that clients without IPv6 find, too.
@@ -30,6 +30,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise StreamerError(f"{where}: {os.strerror(error.errno or errno.EIO).lower()}", remedy) from error
 
 
-def shown_address(host: str, port: int) -> str:
+def show_address(host: str, port: int) -> str:
     """`127.0.0.1:8080` or `[::1]:8080`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

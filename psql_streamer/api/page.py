@@ -36,36 +36,36 @@ class _Row:
     counters: list[tuple[str, str]]
 
 
-def status_page(
+def render_status_page(
     status: Mapping[str, Status], stats: Mapping[str, Stats], known: Mapping[str, Sequence[KnownSnapshot]]
 ) -> str:
     """HTML with a row for every part: its state, the reason, its counters. known: snapshots by source, with bars."""
     return _TEMPLATES.get_template("status_page.html").render(
         refresh_seconds=REFRESH_SECONDS,
         version=__version__,
-        state=_state(all(part.ok for part in status.values())),
-        parts=[_row(name, part, stats.get(name, {})) for name, part in status.items()],
+        state=_describe_state(all(part.ok for part in status.values())),
+        parts=[_make_row(name, part, stats.get(name, {})) for name, part in status.items()],
         snapshots=show_snapshots(known),
     )
 
 
-def _row(name: str, status: Status, stats: Stats) -> _Row:
-    counters = [(_label(key), _shown(value)) for key, value in stats.items() if key != "snapshots"]
-    return _Row(name, _state(status.ok), redact(status.reason), counters)
+def _make_row(name: str, status: Status, stats: Stats) -> _Row:
+    counters = [(_name_counter(key), _show_value(value)) for key, value in stats.items() if key != "snapshots"]
+    return _Row(name, _describe_state(status.ok), redact(status.reason), counters)
 
 
-def _label(key: str) -> str:
+def _name_counter(key: str) -> str:
     return key.replace("_", " ").replace("lsn", "LSN")
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """Counts with their thousands apart. A number of a type of its own, such as Lsn, is shown as its str is."""
     if type(value) is int:
         return f"{value:,}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(count)}" for name, count in value.items())
+        return ", ".join(f"{name} {_show_value(count)}" for name, count in value.items())
     return str(value)
 
 
-def _state(ok: bool) -> str:
+def _describe_state(ok: bool) -> str:
     return "ok" if ok else "problem"

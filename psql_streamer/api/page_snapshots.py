@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psql_streamer.interfaces import KnownSnapshot
 from psql_streamer.redaction import redact
-from psql_streamer.snapshot_figures import describe_keys, share, share_of_table
+from psql_streamer.snapshot_figures import compute_share, compute_table_share, describe_keys
 from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgress, TableState
 
 MOST_TABLES = 20
@@ -46,30 +46,32 @@ def show_snapshots(known: Mapping[str, Sequence[KnownSnapshot]]) -> list[Snapsho
     for of_source in known.values():
         ended = [one for one in of_source if one.progress.state.ended]
         left_out = ended[: max(0, len(ended) - _MOST_ENDED_ON_PAGE)]
-        shown += [_rows(one) for one in of_source if one not in left_out]
+        shown += [_make_rows(one) for one in of_source if one not in left_out]
     return shown
 
 
-def _rows(known: KnownSnapshot) -> SnapshotRows:
+def _make_rows(known: KnownSnapshot) -> SnapshotRows:
     progress = known.progress
     tables = sorted(progress.tables, key=lambda table: _FIRST.index(table.state))
     done = sum(table.state is TableState.DONE for table in tables)
     of_rows = f"{progress.rows:,} rows" if progress.keys is None else describe_keys(progress.keys)
-    counted = f"{done} of {len(tables)} tables, {of_rows}{_pace(progress)}"
+    counted = f"{done} of {len(tables)} tables, {of_rows}{_describe_pace(progress)}"
     css = {SnapshotState.FAILED: "problem", SnapshotState.DONE: "ok"}.get(progress.state, "")
     name = f"{known.source}: {progress.id}"
-    whole = Bar(name, progress.state.value, css, share(progress), counted, redact(progress.reason))
-    return SnapshotRows(whole, [_table(table) for table in tables[:MOST_TABLES]], max(0, len(tables) - MOST_TABLES))
+    whole = Bar(name, progress.state.value, css, compute_share(progress), counted, redact(progress.reason))
+    return SnapshotRows(
+        whole, [_make_table_bar(table) for table in tables[:MOST_TABLES]], max(0, len(tables) - MOST_TABLES)
+    )
 
 
-def _table(table: TableProgress) -> Bar:
+def _make_table_bar(table: TableProgress) -> Bar:
     of = "" if table.estimated_rows is None else f" of about {table.estimated_rows:,}"
     css = {TableState.FAILED: "problem", TableState.DONE: "ok"}.get(table.state, "")
     rows = f"{table.rows:,}{of} rows"
-    return Bar(table.table, table.state.value, css, share_of_table(table), rows, redact(table.reason))
+    return Bar(table.table, table.state.value, css, compute_table_share(table), rows, redact(table.reason))
 
 
-def _pace(progress: SnapshotProgress) -> str:
+def _describe_pace(progress: SnapshotProgress) -> str:
     what = "rows" if progress.keys is None else "keys"
     rate = f", {progress.rows_per_second:,.0f} {what}/s" if progress.state is SnapshotState.RUNNING else ""
     return rate + (f", about {progress.seconds_left:,.0f} s left" if progress.seconds_left is not None else "")

@@ -6,7 +6,7 @@ import hmac
 
 from fastapi import Request, Response
 
-from psql_streamer.api.answers import problem
+from psql_streamer.api.answers import answer_problem
 
 
 class Permission:
@@ -18,11 +18,11 @@ class Permission:
     def refuse(self, request: Request) -> Response | None:
         """The answer to somebody who may not; None to others."""
         if self._token is not None:
-            return None if self._knows_token(request, self._token) else _unauthorized(request)
+            return None if self._knows_token(request, self._token) else _answer_unauthorized(request)
         if "origin" in request.headers:
             # Browsers send it with every POST and DELETE (Fetch standard, "origin header"). One that names this very
             # address proves nothing: a name server may give a foreign page's name the address of this machine.
-            return problem(
+            return answer_problem(
                 request,
                 403,
                 "requests of web pages change nothing here: use psql-streamer snapshot or curl, or set httpToken",
@@ -37,6 +37,6 @@ class Permission:
         return same and scheme.lower() == "bearer"
 
 
-def _unauthorized(request: Request) -> Response:
+def _answer_unauthorized(request: Request) -> Response:
     what = "this changes something and wants the header Authorization with the service's httpToken (Bearer ...)"
-    return problem(request, 401, what, {"WWW-Authenticate": "Bearer"})
+    return answer_problem(request, 401, what, {"WWW-Authenticate": "Bearer"})

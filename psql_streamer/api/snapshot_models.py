@@ -49,7 +49,7 @@ class SnapshotWanted(BaseModel):
     where: dict[_Name, _Condition] = {}
     keys: KeyForm | None = None
 
-    def requests(self) -> list[TableRequest]:
+    def make_requests(self) -> list[TableRequest]:
         """The tables with their conditions. ValueError, which says why, when they contradict each other."""
         given = [TableWanted(table=one) if isinstance(one, str) else one for one in self.tables or []]
         names = [one.table for one in given]
@@ -158,7 +158,7 @@ class SnapshotShown(BaseModel):
     tables: list[TableShown]
 
     @classmethod
-    def of(cls, known: KnownSnapshot) -> SnapshotShown:
+    def from_known(cls, known: KnownSnapshot) -> SnapshotShown:
         """As it is now."""
         progress = known.progress
         return cls(
@@ -178,7 +178,7 @@ class SnapshotShown(BaseModel):
             reason=redact(progress.reason),
             keys=None if progress.keys is None else KeysShown(**asdict(progress.keys)),
             requested=[RequestShown(table=one.table, where=one.where) for one in known.requested],
-            tables=[_table(table) for table in progress.tables],
+            tables=[_convert_table(table) for table in progress.tables],
         )
 
 
@@ -188,7 +188,7 @@ class SnapshotList(BaseModel):
     snapshots: list[SnapshotShown]
 
 
-def snapshot_line(shown: SnapshotShown) -> str:
+def describe_snapshot(shown: SnapshotShown) -> str:
     """A snapshot in a line."""
     rate = f", {shown.rows_per_second:.0f} rows/s" if shown.state is SnapshotState.RUNNING else ""
     left = f", {shown.seconds_left:.0f} s left" if shown.seconds_left is not None else ""
@@ -200,19 +200,19 @@ def snapshot_line(shown: SnapshotShown) -> str:
     return f"{shown.id} source.{shown.source} {shown.state} {tables} {shown.rows} rows{rate}{left}{reason}"
 
 
-def snapshot_lines(shown: SnapshotShown) -> list[str]:
+def describe_snapshot_with_tables(shown: SnapshotShown) -> list[str]:
     """A snapshot in a line, and each of its tables in one."""
-    return [snapshot_line(shown), *_table_lines(shown.tables)]
+    return [describe_snapshot(shown), *_describe_tables(shown.tables)]
 
 
-def _table_lines(tables: Sequence[TableShown]) -> Iterator[str]:
+def _describe_tables(tables: Sequence[TableShown]) -> Iterator[str]:
     for table in tables:
         of = "" if table.estimated_rows is None else f" of about {table.estimated_rows}"
         reason = f": {table.reason}" if table.reason else ""
         yield f"{table.table} {table.state} {table.rows}{of} rows{reason}"
 
 
-def _table(table: TableProgress) -> TableShown:
+def _convert_table(table: TableProgress) -> TableShown:
     return TableShown(
         table=table.table,
         state=table.state,

@@ -14,7 +14,7 @@ from fastapi.security import HTTPBearer
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
-from psql_streamer.api.answers import JSON, TEXT, Problem, answer, gives, problem
+from psql_streamer.api.answers import JSON, TEXT, Problem, answer, answer_problem, describe_response
 from psql_streamer.api.permission import Permission
 from psql_streamer.api.snapshot_models import (
     KEYS_SCHEMA,
@@ -22,8 +22,8 @@ from psql_streamer.api.snapshot_models import (
     SnapshotList,
     SnapshotShown,
     SnapshotWanted,
-    snapshot_line,
-    snapshot_lines,
+    describe_snapshot,
+    describe_snapshot_with_tables,
 )
 from psql_streamer.errors import (
     NoSuchSnapshot,
@@ -80,11 +80,15 @@ _Source = Annotated[str | None, Query(description="the source's name, if several
 def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) -> None:
     """Let the app serve /snapshots and what is below it. What changes something needs permission."""
 
-    @app.get("/snapshots", summary="The snapshots of all sources", responses=gives(SnapshotList, TEXT))
+    @app.get("/snapshots", summary="The snapshots of all sources", responses=describe_response(SnapshotList, TEXT))
     def list_snapshots(request: Request) -> Response:
-        shown = [SnapshotShown.of(known) for of_source in snapshots.known().values() for known in of_source]
+        shown = [
+            SnapshotShown.from_known(known) for of_source in snapshots.list_known().values() for known in of_source
+        ]
         return answer(
-            request, SnapshotList(snapshots=shown), lambda: [snapshot_line(one) for one in shown] or ["no snapshots"]
+            request,
+            SnapshotList(snapshots=shown),
+            lambda: [describe_snapshot(one) for one in shown] or ["no snapshots"],
         )
 
     @app.post(
@@ -93,35 +97,37 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
         status_code=202,
         responses=_describe(400, 401, 403, 404, 409, 413, 415, 422, 500, 503),
         dependencies=_WITH_TOKEN,
-        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": _body_schema()}}}},
+        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": _build_body_schema()}}}},
     )
     async def ask(request: Request) -> Response:
         if (refused := permission.refuse(request) or _refuse_type(request)) is not None:
             return refused
-        body = await _body(request)
+        body = await _read_body(request)
         if body is None:
-            return problem(request, 413, f"the body is longer than {_MOST_REQUEST_BYTES} bytes: use patterns of tables")
+            return answer_problem(
+                request, 413, f"the body is longer than {_MOST_REQUEST_BYTES} bytes: use patterns of tables"
+            )
         try:
             wanted = SnapshotWanted.model_validate(json.loads(body))
-            tables = wanted.requests()
+            tables = wanted.make_requests()
         except (ValueError, RecursionError) as error:
-            return problem(request, 400, _complaint(error))
-        return await _asked(request, lambda: snapshots.ask(wanted.source, tables, wanted.keys))
+            return answer_problem(request, 400, _describe_body_error(error))
+        return await _answer_in_thread(request, lambda: snapshots.ask(wanted.source, tables, wanted.keys))
 
     @app.get(
         "/snapshots/{id}",
         summary="How a snapshot is doing",
-        responses=gives(SnapshotShown, TEXT) | _errors(400, 404, 503),
+        responses=describe_response(SnapshotShown, TEXT) | _describe_errors(400, 404, 503),
     )
     def show(request: Request, name: _Id, source: _Source = None) -> Response:
-        return _answered(request, lambda: snapshots.find(source, name), 200)
+        return _answer_snapshot(request, lambda: snapshots.find(source, name), 200)
 
     _add_keys(app, snapshots, permission)
 
     def add_change(wanted: Wanted, method: str, path: str, summary: str) -> None:
         async def change(request: Request, name: _Id, source: _Source = None) -> Response:
             refused = permission.refuse(request) or _refuse_type(request, empty=True)
-            return refused or await _asked(request, lambda: snapshots.want(source, name, wanted))
+            return refused or await _answer_in_thread(request, lambda: snapshots.want(source, name, wanted))
 
         app.add_api_route(
             path,
@@ -151,30 +157,30 @@ def _add_keys(app: FastAPI, snapshots: Snapshots, permission: Permission) -> Non
     async def post_keys(request: Request, name: _Id, source: _Source = None) -> Response:
         if (refused := permission.refuse(request) or _refuse_type(request)) is not None:
             return refused
-        body = await _body(request)
+        body = await _read_body(request)
         if body is None:
-            return problem(
+            return answer_problem(
                 request, 413, f"the body is longer than {_MOST_REQUEST_BYTES} bytes: post fewer keys at once"
             )
         try:
             posted = _decode_keys(body).posted()
         except (msgspec.ValidationError, UnicodeDecodeError, msgspec.DecodeError, RecursionError, ValueError) as error:
-            return problem(request, 400, _complaint_of_keys(error))
-        return await _asked(request, lambda: snapshots.post_keys(source, name, posted))
+            return answer_problem(request, 400, _describe_keys_error(error))
+        return await _answer_in_thread(request, lambda: snapshots.post_keys(source, name, posted))
 
 
-async def _asked(request: Request, ask: Callable[[], KnownSnapshot]) -> Response:
+async def _answer_in_thread(request: Request, ask: Callable[[], KnownSnapshot]) -> Response:
     """In a thread of its own: the source may ask its server, and the store writes."""
-    return await run_in_threadpool(_answered, request, ask, 202)
+    return await run_in_threadpool(_answer_snapshot, request, ask, 202)
 
 
-def _answered(request: Request, ask: Callable[[], KnownSnapshot], code: int) -> Response:
+def _answer_snapshot(request: Request, ask: Callable[[], KnownSnapshot], code: int) -> Response:
     try:
-        shown = SnapshotShown.of(ask())
+        shown = SnapshotShown.from_known(ask())
     except (SnapshotError, SourceError, StoreError) as error:
         status = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
-        return problem(request, status, redact(str(error)))
-    response = answer(request, shown, lambda: snapshot_lines(shown), code)
+        return answer_problem(request, status, redact(str(error)))
+    response = answer(request, shown, lambda: describe_snapshot_with_tables(shown), code)
     if code == 202:
         response.headers["Location"] = f"/snapshots/{quote(shown.id)}?source={quote(shown.source)}"
     return response
@@ -188,10 +194,10 @@ def _refuse_type(request: Request, *, empty: bool = False) -> Response | None:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given == JSON or (empty and not given):
         return None
-    return problem(request, 415, f"the body must be JSON: send it with the header Content-Type: {JSON}")
+    return answer_problem(request, 415, f"the body must be JSON: send it with the header Content-Type: {JSON}")
 
 
-async def _body(request: Request) -> bytes | None:
+async def _read_body(request: Request) -> bytes | None:
     """None when it is too long. Nothing when the client hangs up in it: a part of a body may say something else."""
     body = b""
     try:
@@ -204,7 +210,7 @@ async def _body(request: Request) -> bytes | None:
     return body
 
 
-def _complaint(error: Exception) -> str:
+def _describe_body_error(error: Exception) -> str:
     """What is wrong with a body, without what was sent: a condition may hold a value."""
     example = 'send an object such as {"tables": ["public.orders"]}'
     if isinstance(error, ValidationError):
@@ -216,7 +222,7 @@ def _complaint(error: Exception) -> str:
     return str(error)
 
 
-def _complaint_of_keys(error: Exception) -> str:
+def _describe_keys_error(error: Exception) -> str:
     """The same of a body with keys. What msgspec says of its shape names types and places, and no value."""
     example = 'send an object such as {"from": 0, "keys": [{"id": 1}], "complete": true}'
     if isinstance(error, msgspec.ValidationError):
@@ -226,7 +232,7 @@ def _complaint_of_keys(error: Exception) -> str:
     return f"{error}: {example}"
 
 
-def _body_schema() -> dict[str, Any]:
+def _build_body_schema() -> dict[str, Any]:
     """Of SnapshotWanted, with the definitions where they are used: OpenAPI looks for them in another place."""
     schema = SnapshotWanted.model_json_schema(ref_template="{model}")
     definitions = schema.pop("$defs", {})
@@ -242,8 +248,10 @@ def _body_schema() -> dict[str, Any]:
 
 
 def _describe(*errors: int) -> dict[int | str, dict[str, Any]]:
-    return gives(SnapshotShown, TEXT, code=202) | _errors(*errors)
+    return describe_response(SnapshotShown, TEXT, code=202) | _describe_errors(*errors)
 
 
-def _errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    return {code: gives(Problem, TEXT, code=code)[code] | {"description": _MEANINGS[code]} for code in codes}
+def _describe_errors(*codes: int) -> dict[int | str, dict[str, Any]]:
+    return {
+        code: describe_response(Problem, TEXT, code=code)[code] | {"description": _MEANINGS[code]} for code in codes
+    }

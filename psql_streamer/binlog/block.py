@@ -17,7 +17,7 @@ from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.texts import CellTexts
 from psql_streamer.binlog.transaction_metadata import CountedChanges, TransactionCounter
 from psql_streamer.binlog.walk import Cells, RowsPart, find_cells, walk
-from psql_streamer.cells import NO_CELLS, NO_TUPLES, CellTable, Tuples, ragged
+from psql_streamer.cells import NO_CELLS, NO_TUPLES, CellTable, Tuples, expand_ranges
 from psql_streamer.model import (
     Index,
     Relation,
@@ -146,7 +146,7 @@ class BlockBuilder:
     def add_ddl(self, statement: Statement) -> None:
         """A statement that may change tables."""
         self._ddl.append(statement)
-        relations = self._shapes.named_by(statement)
+        relations = self._shapes.find_named_tables(statement)
         self._statements.append((len(self._tx_of_item), len(self._begun) - 1, statement.shown, relations))
 
     def finish(self, is_open: bool) -> Made:
@@ -175,15 +175,15 @@ class BlockBuilder:
         metadata, table_seq = self._count(tx, numbered, is_open)
         table = NO_CELLS
         if len(walked.at):
-            cells = find_cells(block.u8, walked, self._layouts(walked.images), self._shapes.layouts.arrays)
+            cells = find_cells(block.u8, walked, self._look_up_layouts(walked.images), self._shapes.layouts.arrays)
             texts = CellTexts(block, cells, self._shapes.layouts.cell_types)
-            table = self._table(cells, texts, walked.images, rows, tx, part, numbered, table_seq)
+            table = self._build_table(cells, texts, walked.images, rows, tx, part, numbered, table_seq)
         made = Made(
             transactions,
-            self._left(table),
-            tuple(self._truncates(numbered, table_seq)),
-            tuple(self._schema_changes(numbered, ends)),
-            tuple(self._table_statements(numbered, ends)),
+            self._select_undelivered(table),
+            tuple(self._make_truncates(numbered, table_seq)),
+            tuple(self._make_schema_changes(numbered, ends)),
+            tuple(self._make_table_statements(numbered, ends)),
             tuple(self._ddl),
             metadata,
             int(ends[-1]) if is_open and begun else 0,
@@ -231,14 +231,14 @@ class BlockBuilder:
             len(self._begun) - 1 if is_open else None,
         )
 
-    def _layouts(self, images: Index) -> Index:
+    def _look_up_layouts(self, images: Index) -> Index:
         """The number of the layout of each image."""
         first = np.array([layouts[0].number for _, _, layouts, _ in self._parts], np.int64)
         last = np.array([layouts[-1].number for _, _, layouts, _ in self._parts], np.int64)
         odd = _place_in_part(images) & 1
         return np.where(odd, np.repeat(last, images), np.repeat(first, images))
 
-    def _table(
+    def _build_table(
         self,
         cells: Cells,
         texts: CellTexts,
@@ -260,24 +260,24 @@ class BlockBuilder:
         return CellTable(
             self._shapes.shapes,
             np.repeat(shape, rows),
-            ragged(numbered.batch_order[items], bounds),
+            expand_ranges(numbered.batch_order[items], bounds),
             np.repeat(op, rows),
-            ragged(numbered.seq[items], bounds),
+            expand_ranges(numbered.seq[items], bounds),
             np.repeat(tx[items].astype(np.int32), rows),
-            _tuples(cells, texts, np.flatnonzero(~old), row),
-            _tuples(cells, texts, np.flatnonzero(old), row),
+            _select_tuples(cells, texts, np.flatnonzero(~old), row),
+            _select_tuples(cells, texts, np.flatnonzero(old), row),
             np.repeat(place, rows),
-            None if table_seq is None else ragged(table_seq[items], bounds),
+            None if table_seq is None else expand_ranges(table_seq[items], bounds),
         )
 
-    def _left(self, table: CellTable) -> CellTable:
+    def _select_undelivered(self, table: CellTable) -> CellTable:
         """The rows that are not delivered already."""
         if not table.rows or not any(one.durable for one in self._begun):
             return table
         durable = np.array([one.durable for one in self._begun], np.int64)
         return table.take(np.flatnonzero(table.seq >= durable[table.tx]))
 
-    def _truncates(self, numbered: _Numbered, table_seq: Index | None) -> list[Truncate]:
+    def _make_truncates(self, numbered: _Numbered, table_seq: Index | None) -> list[Truncate]:
         found = []
         for item, relation in self._truncated:
             tx, place = self._tx_of_item[item], self._place_of_item[item]
@@ -288,23 +288,23 @@ class BlockBuilder:
                 found.append(Truncate(relation, order, seq, place, tx, False, True, of_table))
         return found
 
-    def _schema_changes(self, numbered: _Numbered, ends: Index) -> list[SchemaChange]:
+    def _make_schema_changes(self, numbered: _Numbered, ends: Index) -> list[SchemaChange]:
         found = []
         for item, tx, relation, before in self._shown:
-            order, seq = self._next(item, tx, numbered, ends)
+            order, seq = self._locate_next_change(item, tx, numbered, ends)
             if seq >= self._begun[tx].durable:
                 found.append(SchemaChange(relation, before, order, seq, tx))
         return found
 
-    def _table_statements(self, numbered: _Numbered, ends: Index) -> list[TableStatement]:
+    def _make_table_statements(self, numbered: _Numbered, ends: Index) -> list[TableStatement]:
         found = []
         for item, tx, text, relations in self._statements:
-            order, seq = self._next(item, tx, numbered, ends)
+            order, seq = self._locate_next_change(item, tx, numbered, ends)
             if seq >= self._begun[tx].durable:
                 found += [TableStatement(relation, text, order, seq, tx) for relation in relations]
         return found
 
-    def _next(self, item: int, tx: int, numbered: _Numbered, ends: Index) -> tuple[int, int]:
+    def _locate_next_change(self, item: int, tx: int, numbered: _Numbered, ends: Index) -> tuple[int, int]:
         """Batch order and seq of the change behind some place of a transaction."""
         if item < len(self._tx_of_item):
             order = int(numbered.batch_order[item])
@@ -315,15 +315,15 @@ class BlockBuilder:
 def _place_in_part(images: Index) -> Index:
     """Which image of its part each is."""
     bounds = np.append(0, np.cumsum(images))
-    return ragged(np.zeros(len(images), np.int64), bounds)
+    return expand_ranges(np.zeros(len(images), np.int64), bounds)
 
 
-def _tuples(cells: Cells, texts: CellTexts, images: Index, row: Index) -> Tuples:
+def _select_tuples(cells: Cells, texts: CellTexts, images: Index, row: Index) -> Tuples:
     """Some of the images. row: of each image which row it is of."""
     if not len(images):
         return NO_TUPLES
     widths = np.diff(cells.begins)[images]
     begins = np.append(0, np.cumsum(widths))
-    which = ragged(cells.begins[:-1][images], begins)
+    which = expand_ranges(cells.begins[:-1][images], begins)
     absent: NDArray[np.bool_] | None = None if cells.absent is None else cells.absent[which]
     return Tuples(row[images], begins, texts.take(which), absent if absent is not None and absent.any() else None)

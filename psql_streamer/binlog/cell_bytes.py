@@ -32,19 +32,19 @@ class Block:
         """How many bytes from 128 on stand before each byte, and in all."""
         return np.append(0, np.cumsum(self.u8 >= 0x80))
 
-    def unsigned(self, at: Index, width: int) -> NDArray[np.uint64]:
+    def read_unsigned(self, at: Index, width: int) -> NDArray[np.uint64]:
         """Little-endian integers of `width` bytes."""
         found = self._little[at].astype(np.uint64)
         return found if width == 8 else found & np.uint64((1 << 8 * width) - 1)
 
-    def lengths(self, at: Index, width: int) -> Index:
+    def read_lengths(self, at: Index, width: int) -> Index:
         """As `unsigned`; where `at` lies behind the block, what stands at its end."""
         if width == 1:
             return self.u8.take(at, mode="clip").astype(np.int64)
         # Not `take`, which would copy the whole view before it looks at some places of it.
-        return self.unsigned(np.minimum(at, len(self._little) - 1), width).view(np.int64)
+        return self.read_unsigned(np.minimum(at, len(self._little) - 1), width).view(np.int64)
 
-    def big_endian(self, at: Index, width: int) -> NDArray[np.uint64]:
+    def read_big_endian(self, at: Index, width: int) -> NDArray[np.uint64]:
         """Big-endian integers of `width` bytes."""
         return self._big[at].astype(np.uint64) >> np.uint64(8 * (8 - width))
 
@@ -65,15 +65,15 @@ class CellBytes:
     def __len__(self) -> int:
         return len(self.start)
 
-    def unsigned(self) -> NDArray[np.uint64]:
+    def read_unsigned(self) -> NDArray[np.uint64]:
         """Each as a little-endian integer."""
-        return self.block.unsigned(self.start, self.type.width)
+        return self.block.read_unsigned(self.start, self.type.width)
 
-    def big_endian(self, skip: int = 0, width: int = 0) -> NDArray[np.uint64]:
+    def read_big_endian(self, skip: int = 0, width: int = 0) -> NDArray[np.uint64]:
         """Each as a big-endian integer, or `width` bytes of each."""
-        return self.block.big_endian(self.start + skip, width or self.type.width)
+        return self.block.read_big_endian(self.start + skip, width or self.type.width)
 
-    def values(self) -> list[bytes]:
+    def list_values(self) -> list[bytes]:
         """One by one."""
         data = self.block.data
         return [data[start:end] for start, end in zip(self.start.tolist(), self.end.tolist(), strict=True)]
@@ -87,19 +87,19 @@ class Texts(NamedTuple):
     end: Index
 
 
-def texts_of(values: list[bytes]) -> Texts:
+def join_texts(values: list[bytes]) -> Texts:
     """Texts that were made one by one."""
     ends = np.cumsum([len(value) for value in values], dtype=np.int64)
     return Texts(np.frombuffer(b"".join(values), np.uint8), np.append(0, ends[:-1])[: len(ends)], ends)
 
 
-def texts_by_table(table: list[bytes], which: Index) -> Texts:
+def look_up_texts(table: list[bytes], which: Index) -> Texts:
     """For each cell one of the table's texts."""
-    found = texts_of(table)
+    found = join_texts(table)
     return Texts(found.data, found.start[which], found.end[which])
 
 
-def texts_in_grid(grid: Bytes, first: Index | int, last: Index | int) -> Texts:
+def slice_grid(grid: Bytes, first: Index | int, last: Index | int) -> Texts:
     """A line of the grid for each cell, from its column `first` up to before `last`."""
     lines, width = grid.shape
     begins = np.arange(lines, dtype=np.int64) * width

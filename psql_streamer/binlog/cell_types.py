@@ -70,7 +70,7 @@ class ColumnForm:
     type: TextType
 
 
-def form_of(field: Field, table: TableMap) -> ColumnForm:
+def choose_form(field: Field, table: TableMap) -> ColumnForm:
     """ProtocolError, which names the column, when its type is not known.
 
     The binlog does not tell TINYINT(1) from TINYINT, nor MariaDB's UUID, INET6 and INET4 from BINARY.
@@ -81,7 +81,7 @@ def form_of(field: Field, table: TableMap) -> ColumnForm:
     return make(field, table)
 
 
-def _like(name: str, modifier: int = -1) -> PostgresType:
+def _make_postgres_type(name: str, modifier: int = -1) -> PostgresType:
     return PostgresType(OIDS[name], modifier)
 
 
@@ -95,38 +95,42 @@ _INTEGERS = {
 """Name, bytes, what it is like with a sign and without."""
 
 
-def _integer(field: Field, _: TableMap) -> ColumnForm:
+def _make_integer_form(field: Field, _: TableMap) -> ColumnForm:
     name, width, signed, unsigned = _INTEGERS[field.type]
     if not field.unsigned:
-        return ColumnForm(CellType(Kind.SIGNED, width), TextType(name, _like(signed)))
-    like = _like(unsigned, _numeric(20, 0)) if unsigned == "numeric" else _like(unsigned)
+        return ColumnForm(CellType(Kind.SIGNED, width), TextType(name, _make_postgres_type(signed)))
+    like = (
+        _make_postgres_type(unsigned, _compute_numeric_modifier(20, 0))
+        if unsigned == "numeric"
+        else _make_postgres_type(unsigned)
+    )
     return ColumnForm(CellType(Kind.UNSIGNED, width), TextType(f"{name} unsigned", like))
 
 
-def _numeric(precision: int, scale: int) -> int:
+def _compute_numeric_modifier(precision: int, scale: int) -> int:
     return (precision << 16 | scale) + 4
 
 
-def _float(field: Field, _: TableMap) -> ColumnForm:
+def _make_float_form(field: Field, _: TableMap) -> ColumnForm:
     width = 4 if field.type is FieldType.FLOAT else 8
     name, like, kind = ("float", "float4", Kind.FLOAT) if width == 4 else ("double", "float8", Kind.DOUBLE)
-    return ColumnForm(CellType(kind, width), TextType(name + " unsigned" * field.unsigned, _like(like)))
+    return ColumnForm(CellType(kind, width), TextType(name + " unsigned" * field.unsigned, _make_postgres_type(like)))
 
 
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 """Bytes of so many decimal digits (MySQL source, decimal.cc, dig2bytes)."""
 
 
-def _decimal(field: Field, table: TableMap) -> ColumnForm:
+def _make_decimal_form(field: Field, table: TableMap) -> ColumnForm:
     precision, scale = field.size & 0xFF, field.size >> 8
-    cell = decimal_of(precision, scale)
+    cell = make_decimal_type(precision, scale)
     if cell is None:
         raise ProtocolError(f"column {field.name!r} of {table} is a decimal of impossible precision")
     name = f"decimal({precision},{scale})" + " unsigned" * field.unsigned
-    return ColumnForm(cell, TextType(name, _like("numeric", _numeric(precision, scale))))
+    return ColumnForm(cell, TextType(name, _make_postgres_type("numeric", _compute_numeric_modifier(precision, scale))))
 
 
-def decimal_of(precision: int, scale: int) -> CellType | None:
+def make_decimal_type(precision: int, scale: int) -> CellType | None:
     """DECIMAL(precision, scale); None where there is no such type."""
     if not 0 < precision <= 65 or scale > min(precision, 38):
         return None
@@ -134,34 +138,36 @@ def decimal_of(precision: int, scale: int) -> CellType | None:
     return CellType(Kind.DECIMAL, width, precision=precision, scale=scale)
 
 
-def _bit(field: Field, _: TableMap) -> ColumnForm:
+def _make_bit_form(field: Field, _: TableMap) -> ColumnForm:
     bits = (field.size >> 8) * 8 + (field.size & 0xFF)
-    return ColumnForm(CellType(Kind.BIT, (bits + 7) // 8, precision=bits), TextType(f"bit({bits})", _like("bit", bits)))
+    return ColumnForm(
+        CellType(Kind.BIT, (bits + 7) // 8, precision=bits), TextType(f"bit({bits})", _make_postgres_type("bit", bits))
+    )
 
 
-def _fixed(name: str, kind: Kind, width: int, like: str) -> Callable[[Field, TableMap], ColumnForm]:
-    return lambda *_: ColumnForm(CellType(kind, width), TextType(name, _like(like)))
+def _build_fixed_maker(name: str, kind: Kind, width: int, like: str) -> Callable[[Field, TableMap], ColumnForm]:
+    return lambda *_: ColumnForm(CellType(kind, width), TextType(name, _make_postgres_type(like)))
 
 
-def _temporal(name: str, kind: Kind, width: int, like: str) -> Callable[[Field, TableMap], ColumnForm]:
+def _build_temporal_maker(name: str, kind: Kind, width: int, like: str) -> Callable[[Field, TableMap], ColumnForm]:
     def make(field: Field, table: TableMap) -> ColumnForm:
         digits = field.size
         if digits > 6:
             raise ProtocolError(f"column {field.name!r} of {table} has times of {digits} digits")
         cell = CellType(kind, width + (digits + 1) // 2, precision=digits)
         modifier = -1 if like == "interval" else digits
-        return ColumnForm(cell, TextType(f"{name}({digits})" if digits else name, _like(like, modifier)))
+        return ColumnForm(cell, TextType(f"{name}({digits})" if digits else name, _make_postgres_type(like, modifier)))
 
     return make
 
 
-def _characters(field: Field, table: TableMap, prefix: int, native: str, like: PostgresType) -> ColumnForm:
-    codec = _character_set(field, table).codec
+def _make_character_form(field: Field, table: TableMap, prefix: int, native: str, like: PostgresType) -> ColumnForm:
+    codec = _require_character_set(field, table).codec
     kind = Kind.VERBATIM if codec == "utf-8" else Kind.CHARACTERS
     return ColumnForm(CellType(kind, 0, prefix, codec=codec), TextType(native, like))
 
 
-def _character_set(field: Field, table: TableMap) -> CharacterSet:
+def _require_character_set(field: Field, table: TableMap) -> CharacterSet:
     found = BY_COLLATION.get(field.collation or 0)
     if found is None:
         raise ProtocolError(
@@ -171,22 +177,24 @@ def _character_set(field: Field, table: TableMap) -> CharacterSet:
     return found
 
 
-def _string(field: Field, table: TableMap) -> ColumnForm:
+def _make_string_form(field: Field, table: TableMap) -> ColumnForm:
     """CHAR and BINARY: without the padding at their end."""
     prefix = 1 if field.size < 256 else 2
     if field.collation == BINARY:
         cell = CellType(Kind.PADDED_BYTES, 0, prefix, precision=field.size)
-        return ColumnForm(cell, TextType(f"binary({field.size})", _like("bytea")))
-    width = field.size // _character_set(field, table).most
-    return _characters(field, table, prefix, f"char({width})", _like("varchar", width + 4))
+        return ColumnForm(cell, TextType(f"binary({field.size})", _make_postgres_type("bytea")))
+    width = field.size // _require_character_set(field, table).most
+    return _make_character_form(field, table, prefix, f"char({width})", _make_postgres_type("varchar", width + 4))
 
 
-def _varchar(field: Field, table: TableMap) -> ColumnForm:
+def _make_varchar_form(field: Field, table: TableMap) -> ColumnForm:
     prefix = 1 if field.size < 256 else 2
     if field.collation == BINARY:
-        return ColumnForm(CellType(Kind.BYTES, 0, prefix), TextType(f"varbinary({field.size})", _like("bytea")))
-    width = field.size // _character_set(field, table).most
-    return _characters(field, table, prefix, f"varchar({width})", _like("varchar", width + 4))
+        return ColumnForm(
+            CellType(Kind.BYTES, 0, prefix), TextType(f"varbinary({field.size})", _make_postgres_type("bytea"))
+        )
+    width = field.size // _require_character_set(field, table).most
+    return _make_character_form(field, table, prefix, f"varchar({width})", _make_postgres_type("varchar", width + 4))
 
 
 _BLOBS = {
@@ -197,37 +205,39 @@ _BLOBS = {
 }
 
 
-def _blob(field: Field, table: TableMap) -> ColumnForm:
-    binary, text = _BLOBS[_prefix(field, table)]
+def _make_blob_form(field: Field, table: TableMap) -> ColumnForm:
+    binary, text = _BLOBS[_require_prefix(field, table)]
     if field.collation == BINARY:
-        return ColumnForm(CellType(Kind.BYTES, 0, field.size), TextType(binary, _like("bytea")))
-    return _characters(field, table, field.size, text, _like("text"))
+        return ColumnForm(CellType(Kind.BYTES, 0, field.size), TextType(binary, _make_postgres_type("bytea")))
+    return _make_character_form(field, table, field.size, text, _make_postgres_type("text"))
 
 
-def _prefix(field: Field, table: TableMap) -> int:
+def _require_prefix(field: Field, table: TableMap) -> int:
     if field.size not in _BLOBS:
         raise ProtocolError(f"column {field.name!r} of {table} has lengths of {field.size} bytes")
     return field.size
 
 
-def _labelled(field: Field, table: TableMap) -> ColumnForm:
+def _make_labelled_form(field: Field, table: TableMap) -> ColumnForm:
     kind, name = (Kind.ENUM, "enum") if field.type is FieldType.ENUM else (Kind.SET, "set")
-    codec = "latin-1" if field.collation == BINARY else _character_set(field, table).codec
+    codec = "latin-1" if field.collation == BINARY else _require_character_set(field, table).codec
     try:
         labels = tuple(decode_characters(label, codec).encode() for label in field.labels)
     except UnicodeDecodeError:
         raise ProtocolError(f"a label of column {field.name!r} of {table} is not of its character set") from None
-    shown = ",".join(_quoted(label.decode()) for label in labels)
-    return ColumnForm(CellType(kind, field.size, labels=labels), TextType(f"{name}({shown})", _like("text")))
+    shown = ",".join(_quote_label(label.decode()) for label in labels)
+    return ColumnForm(
+        CellType(kind, field.size, labels=labels), TextType(f"{name}({shown})", _make_postgres_type("text"))
+    )
 
 
-def _quoted(label: str) -> str:
+def _quote_label(label: str) -> str:
     return "'" + label.replace("'", "''") + "'"
 
 
-def _document(name: str, kind: Kind) -> Callable[[Field, TableMap], ColumnForm]:
+def _build_document_maker(name: str, kind: Kind) -> Callable[[Field, TableMap], ColumnForm]:
     def make(field: Field, table: TableMap) -> ColumnForm:
-        return ColumnForm(CellType(kind, 0, _prefix(field, table)), TextType(name, _like("json")))
+        return ColumnForm(CellType(kind, 0, _require_prefix(field, table)), TextType(name, _make_postgres_type("json")))
 
     return make
 
@@ -244,12 +254,12 @@ _GEOMETRIES = (
 )
 
 
-def _geometry(field: Field, table: TableMap) -> ColumnForm:
+def _make_geometry_form(field: Field, table: TableMap) -> ColumnForm:
     name = _GEOMETRIES[field.geometry] if field.geometry < len(_GEOMETRIES) else "geometry"
-    return _document(name, Kind.GEOMETRY)(field, table)
+    return _build_document_maker(name, Kind.GEOMETRY)(field, table)
 
 
-def _compressed(make: Callable[[Field, TableMap], ColumnForm]) -> Callable[[Field, TableMap], ColumnForm]:
+def _build_compressed_maker(make: Callable[[Field, TableMap], ColumnForm]) -> Callable[[Field, TableMap], ColumnForm]:
     """A column of MariaDB's with the attribute COMPRESSED: like the type without it, and each value for itself."""
 
     def made(field: Field, table: TableMap) -> ColumnForm:
@@ -265,29 +275,29 @@ def _compressed(make: Callable[[Field, TableMap], ColumnForm]) -> Callable[[Fiel
 
 
 _FORMS: dict[FieldType, Callable[[Field, TableMap], ColumnForm]] = {
-    **dict.fromkeys(_INTEGERS, _integer),
-    FieldType.FLOAT: _float,
-    FieldType.DOUBLE: _float,
-    FieldType.NEWDECIMAL: _decimal,
-    FieldType.BIT: _bit,
-    FieldType.YEAR: _fixed("year", Kind.YEAR, 1, "int2"),
-    FieldType.DATE: _fixed("date", Kind.DATE, 3, "date"),
-    FieldType.NEWDATE: _fixed("date", Kind.DATE, 3, "date"),
-    FieldType.DATETIME2: _temporal("datetime", Kind.DATETIME2, 5, "timestamp"),
-    FieldType.TIMESTAMP2: _temporal("timestamp", Kind.TIMESTAMP2, 4, "timestamptz"),
-    FieldType.TIME2: _temporal("time", Kind.TIME2, 3, "interval"),
-    FieldType.DATETIME: _fixed("datetime", Kind.DATETIME, 8, "timestamp"),
-    FieldType.TIMESTAMP: _fixed("timestamp", Kind.TIMESTAMP, 4, "timestamptz"),
-    FieldType.TIME: _fixed("time", Kind.TIME, 3, "interval"),
-    FieldType.VARCHAR: _varchar,
-    FieldType.VAR_STRING: _varchar,
-    FieldType.VARCHAR_COMPRESSED: _compressed(_varchar),
-    FieldType.BLOB_COMPRESSED: _compressed(_blob),
-    FieldType.STRING: _string,
-    FieldType.ENUM: _labelled,
-    FieldType.SET: _labelled,
-    FieldType.JSON: _document("json", Kind.JSON),
-    FieldType.GEOMETRY: _geometry,
-    FieldType.VECTOR: _document("vector", Kind.VECTOR),
-    **dict.fromkeys((FieldType.BLOB, FieldType.TINY_BLOB, FieldType.MEDIUM_BLOB, FieldType.LONG_BLOB), _blob),
+    **dict.fromkeys(_INTEGERS, _make_integer_form),
+    FieldType.FLOAT: _make_float_form,
+    FieldType.DOUBLE: _make_float_form,
+    FieldType.NEWDECIMAL: _make_decimal_form,
+    FieldType.BIT: _make_bit_form,
+    FieldType.YEAR: _build_fixed_maker("year", Kind.YEAR, 1, "int2"),
+    FieldType.DATE: _build_fixed_maker("date", Kind.DATE, 3, "date"),
+    FieldType.NEWDATE: _build_fixed_maker("date", Kind.DATE, 3, "date"),
+    FieldType.DATETIME2: _build_temporal_maker("datetime", Kind.DATETIME2, 5, "timestamp"),
+    FieldType.TIMESTAMP2: _build_temporal_maker("timestamp", Kind.TIMESTAMP2, 4, "timestamptz"),
+    FieldType.TIME2: _build_temporal_maker("time", Kind.TIME2, 3, "interval"),
+    FieldType.DATETIME: _build_fixed_maker("datetime", Kind.DATETIME, 8, "timestamp"),
+    FieldType.TIMESTAMP: _build_fixed_maker("timestamp", Kind.TIMESTAMP, 4, "timestamptz"),
+    FieldType.TIME: _build_fixed_maker("time", Kind.TIME, 3, "interval"),
+    FieldType.VARCHAR: _make_varchar_form,
+    FieldType.VAR_STRING: _make_varchar_form,
+    FieldType.VARCHAR_COMPRESSED: _build_compressed_maker(_make_varchar_form),
+    FieldType.BLOB_COMPRESSED: _build_compressed_maker(_make_blob_form),
+    FieldType.STRING: _make_string_form,
+    FieldType.ENUM: _make_labelled_form,
+    FieldType.SET: _make_labelled_form,
+    FieldType.JSON: _build_document_maker("json", Kind.JSON),
+    FieldType.GEOMETRY: _make_geometry_form,
+    FieldType.VECTOR: _build_document_maker("vector", Kind.VECTOR),
+    **dict.fromkeys((FieldType.BLOB, FieldType.TINY_BLOB, FieldType.MEDIUM_BLOB, FieldType.LONG_BLOB), _make_blob_form),
 }

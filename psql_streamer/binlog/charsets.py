@@ -97,7 +97,7 @@ def decode_characters(text: bytes, codec: str) -> str:
     UnicodeDecodeError when bytes are no code of the character set.
     """
     if codec == LATIN1:
-        return codecs.charmap_decode(text, "strict", _latin1())[0]
+        return codecs.charmap_decode(text, "strict", _build_latin1_table())[0]
     try:
         found = text.decode(codec)
     except UnicodeDecodeError:
@@ -131,19 +131,19 @@ def _decode_codes(text: bytes, codec: str) -> str:
         return text.decode(codec)
     found, at = [], 0
     while at < len(text):
-        size = _size_of_code(text, at, codec)
+        size = _measure_code(text, at, codec)
         code = text[at : at + size]
         try:
             found.append(code.decode(codec))
         except UnicodeDecodeError:
             if len(code) < size:
                 raise
-            found.append(_missing(code, codec))
+            found.append(_decode_missing_code(code, codec))
         at += size
     return "".join(found)
 
 
-def _size_of_code(text: bytes, at: int, codec: str) -> int:
+def _measure_code(text: bytes, at: int, codec: str) -> int:
     """Bytes of the code that begins there, as the server counts them (MySQL source, strings/ctype-*.c)."""
     lead = text[at]
     if codec not in _MULTIBYTE or lead < 0x80 or (codec in _HALF_WIDTH and 0xA1 <= lead <= 0xDF):
@@ -158,7 +158,7 @@ _HALF_WIDTH = {"cp932", "shift-jis"}
 _JIS_X_0212 = 0x8F
 
 
-def _missing(code: bytes, codec: str) -> str:
+def _decode_missing_code(code: bytes, codec: str) -> str:
     """What the server has for a code that Python does not have; `?` where it has none either."""
     if codec == "euc-jp" and code[-2] >= _EUC_OF_USERS and code[-1] > 0xA0:
         place = (code[-2] - _EUC_OF_USERS) * 94 + code[-1] - 0xA1
@@ -175,11 +175,11 @@ _BIG5_OF_ETEN = {bytes([0xF9, 0xD6 + at]): character for at, character in enumer
 
 
 @lru_cache(maxsize=1)
-def _latin1() -> str:
-    return "".join(_or_control(number) for number in range(256))
+def _build_latin1_table() -> str:
+    return "".join(_decode_latin1(number) for number in range(256))
 
 
-def _or_control(number: int) -> str:
+def _decode_latin1(number: int) -> str:
     try:
         return bytes([number]).decode("cp1252")
     except UnicodeDecodeError:

@@ -99,7 +99,7 @@ class Decoder:
         for header, body in self._stream.read(binlog):
             if header.type in _BEGINS:
                 begin = _read_begin(header, body)
-                if self._identity_of(begin.gtid) != self._identity and not self._block.empty:
+                if self._identify_source(begin.gtid) != self._identity and not self._block.empty:
                     yield self._finish()
                 self._read_gtid(header, begin)
                 continue
@@ -135,7 +135,7 @@ class Decoder:
             read(self, header, body)
         elif header.type not in _SKIPPED and not header.flags & events.IGNORABLE:
             raise SourceRefused(
-                f"a {events.name_of(header.type)} event, which this version cannot read, ends at {self._stream}"
+                f"a {events.name_event(header.type)} event, which this version cannot read, ends at {self._stream}"
             )
 
     # Files.
@@ -162,7 +162,7 @@ class Decoder:
 
     # Transactions.
 
-    def _identity_of(self, gtid: Gtid | None) -> str:
+    def _identify_source(self, gtid: Gtid | None) -> str:
         """What the numbers of GTIDs are counted in: the server's uuid with the tag, or MariaDB's domain."""
         if gtid is None:
             return ""
@@ -178,7 +178,7 @@ class Decoder:
     def _begin(self, header: Header, gtid: Gtid | None, moment: int = 0) -> _Transaction:
         if self._open is not None:
             raise ProtocolError(f"a transaction begins within another one before {self._stream}")
-        self._identity = self._identity_of(gtid)
+        self._identity = self._identify_source(gtid)
         commit = gtid.number if gtid else self._stream.place(header)
         opened = self._open = _Transaction(gtid, commit, moment or header.timestamp * 1_000_000)
         self._changes = 0
@@ -246,7 +246,7 @@ class Decoder:
         if statement.kind is StatementKind.DDL:
             self._block.add_ddl(statement)
         elif self._shapes.wants(statement.schema, statement.table):
-            relation = self._shapes.current(statement.schema, statement.table)
+            relation = self._shapes.look_up_shape(statement.schema, statement.table)
             self._block.add_truncate(relation, self._stream.place(header))
 
     def _read_xa_prepare(self, header: Header, body: bytes) -> None:
@@ -334,7 +334,7 @@ class Decoder:
         completed, self._completed = tuple(self._completed), []
         return Decoded(
             self._source(self._identity),
-            self._standing(),
+            self._make_standing(),
             completed,
             made.transactions,
             made.changes,
@@ -346,7 +346,7 @@ class Decoder:
             made.nbytes,
         )
 
-    def _standing(self) -> Standing:
+    def _make_standing(self) -> Standing:
         held, resume = self._open, self._resume
         if resume is not None:
             repeated = self._changes if held is not None and self._is_resumed(held) else 0

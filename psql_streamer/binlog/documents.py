@@ -12,33 +12,33 @@ from base64 import b64encode
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.binlog.cell_bytes import CellBytes, Texts, texts_of
+from psql_streamer.binlog.cell_bytes import CellBytes, Texts, join_texts
 from psql_streamer.binlog.json_opaque import render_opaque
 from psql_streamer.errors import ProtocolError
 
 
-def documents(cells: CellBytes) -> Texts:
+def decode_documents(cells: CellBytes) -> Texts:
     """JSON, as the server shows it: `{"a": 1, "b": [true, null]}`."""
-    return texts_of([_document(value) for value in cells.values()])
+    return join_texts([_decode_document(value) for value in cells.list_values()])
 
 
-def geometries(cells: CellBytes) -> Texts:
+def decode_geometries(cells: CellBytes) -> Texts:
     """`{"srid":4326,"wkb":"..."}`, the well-known binary in base64. In a row the SRID stands in front of it."""
-    return texts_of([_geometry(value) for value in cells.values()])
+    return join_texts([_decode_geometry(value) for value in cells.list_values()])
 
 
-def vectors(cells: CellBytes) -> Texts:
+def decode_vectors(cells: CellBytes) -> Texts:
     """`[1,0.5]`, of floats of 4 bytes; one that is no number is null."""
-    return texts_of([_vector(value) for value in cells.values()])
+    return join_texts([_decode_vector(value) for value in cells.list_values()])
 
 
-def _geometry(value: bytes) -> bytes:
+def _decode_geometry(value: bytes) -> bytes:
     if len(value) < 4:
         raise ProtocolError("a geometry is shorter than its SRID")
     return b'{"srid":%d,"wkb":"%s"}' % (int.from_bytes(value[:4], "little"), b64encode(value[4:]))
 
 
-def _vector(value: bytes) -> bytes:
+def _decode_vector(value: bytes) -> bytes:
     if len(value) % 4:
         raise ProtocolError("a vector is not made of floats of 4 bytes")
     floats = np.frombuffer(value, "<f4").astype(np.float32)
@@ -57,7 +57,7 @@ _DEEPEST_DOCUMENT = 100
 """The server refuses deeper documents (JSON_DOCUMENT_MAX_DEPTH)."""
 
 
-def _document(value: bytes) -> bytes:
+def _decode_document(value: bytes) -> bytes:
     if not value:
         return b"null"
     reader = _JsonReader(len(value))
@@ -74,64 +74,64 @@ class _JsonReader:
         """The text of a value. data: from where it begins."""
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST_DOCUMENT:
-            raise _broken()
+            raise _make_json_error()
         if kind <= _LARGE_ARRAY:
-            return self._container(kind, data, depth)
+            return self._read_container(kind, data, depth)
         if kind in _INTEGERS:
             width, sign = _INTEGERS[kind]
             return str(int.from_bytes(_take(data, 0, width), "little", signed=sign))
         if kind == _LITERAL:
-            return _literal(_take(data, 0, 1)[0])
+            return _look_up_literal(_take(data, 0, 1)[0])
         if kind == _DOUBLE:
-            return _double(_take(data, 0, 8))
+            return _decode_double(_take(data, 0, 8))
         if kind == _STRING:
-            length, at = _length(data, 0)
-            return _quoted(_take(data, at, length))
+            length, at = _read_length(data, 0)
+            return _quote_text(_take(data, at, length))
         if kind == _OPAQUE:
-            length, at = _length(data, 1)
+            length, at = _read_length(data, 1)
             return render_opaque(data[0], _take(data, at, length))
-        raise _broken()
+        raise _make_json_error()
 
-    def _container(self, kind: int, data: bytes, depth: int) -> str:
+    def _read_container(self, kind: int, data: bytes, depth: int) -> str:
         wide = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
         is_object = kind in (_SMALL_OBJECT, _LARGE_OBJECT)
-        count, size = _integer(data, 0, wide), _integer(data, wide, wide)
+        count, size = _read_integer(data, 0, wide), _read_integer(data, wide, wide)
         held = _take(data, 0, size)
         entries = 2 * wide
         values = entries + count * (wide + 2) * is_object
         if values + count * (wide + 1) > len(held):
-            raise _broken()
-        found = [self._element(held, values + place * (wide + 1), wide, depth) for place in range(count)]
+            raise _make_json_error()
+        found = [self._read_element(held, values + place * (wide + 1), wide, depth) for place in range(count)]
         if not is_object:
             return f"[{', '.join(found)}]"
-        keys = [self._key(held, entries + place * (wide + 2), wide) for place in range(count)]
+        keys = [self._read_key(held, entries + place * (wide + 2), wide) for place in range(count)]
         return "{" + ", ".join(f"{key}: {value}" for key, value in zip(keys, found, strict=True)) + "}"
 
-    def _key(self, held: bytes, entry: int, wide: int) -> str:
-        return _quoted(_take(held, _integer(held, entry, wide), _integer(held, entry + wide, 2)))
+    def _read_key(self, held: bytes, entry: int, wide: int) -> str:
+        return _quote_text(_take(held, _read_integer(held, entry, wide), _read_integer(held, entry + wide, 2)))
 
-    def _element(self, held: bytes, entry: int, wide: int, depth: int) -> str:
+    def _read_element(self, held: bytes, entry: int, wide: int, depth: int) -> str:
         kind = held[entry]
         inlined = kind == _LITERAL or (kind in _INTEGERS and _INTEGERS[kind][0] <= wide)
-        at = entry + 1 if inlined else _integer(held, entry + 1, wide)
+        at = entry + 1 if inlined else _read_integer(held, entry + 1, wide)
         return self.read(kind, held[at:], depth + 1)
 
 
-def _broken() -> ProtocolError:
+def _make_json_error() -> ProtocolError:
     return ProtocolError("a JSON value does not have MySQL's binary form")
 
 
 def _take(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
-        raise _broken()
+        raise _make_json_error()
     return data[at : at + size]
 
 
-def _integer(data: bytes, at: int, width: int) -> int:
+def _read_integer(data: bytes, at: int, width: int) -> int:
     return int.from_bytes(_take(data, at, width), "little")
 
 
-def _length(data: bytes, at: int) -> tuple[int, int]:
+def _read_length(data: bytes, at: int) -> tuple[int, int]:
     """A length of 7 bits a byte, the lowest first, and where it ends."""
     found = 0
     for place in range(5):
@@ -139,24 +139,24 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
         found |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return found, at + place + 1
-    raise _broken()
+    raise _make_json_error()
 
 
-def _literal(number: int) -> str:
+def _look_up_literal(number: int) -> str:
     if number >= len(_LITERALS):
-        raise _broken()
+        raise _make_json_error()
     return _LITERALS[number]
 
 
-def _double(data: bytes) -> str:
+def _decode_double(data: bytes) -> str:
     value = float(np.frombuffer(data, "<f8")[0])
     if value != value or value in (float("inf"), float("-inf")):
-        raise _broken()
+        raise _make_json_error()
     return repr(value).replace("e+", "e")
 
 
-def _quoted(text: bytes) -> str:
+def _quote_text(text: bytes) -> str:
     try:
         return json.dumps(text.decode(), ensure_ascii=False)
     except UnicodeDecodeError:
-        raise _broken() from None
+        raise _make_json_error() from None

@@ -90,7 +90,7 @@ class EventType(IntEnum):
 _NAMES: dict[int, str] = {int(kind): kind.name for kind in EventType}
 
 
-def name_of(kind: int) -> str:
+def name_event(kind: int) -> str:
     """What an event type is called."""
     return _NAMES.get(kind, f"type {kind}")
 
@@ -114,7 +114,7 @@ def read_header(event: bytes) -> Header:
         raise ProtocolError("a binlog event is shorter than its header")
     header: Header = tuple.__new__(Header, _HEADER.unpack_from(event))
     if header.size != len(event):
-        raise ProtocolError(f"a {name_of(header.type)} event of {len(event)} bytes says that it has {header.size}")
+        raise ProtocolError(f"a {name_event(header.type)} event of {len(event)} bytes says that it has {header.size}")
     return header
 
 
@@ -127,10 +127,10 @@ def has_checksum(event: bytes) -> bool:
     return len(event) >= HEADER_BYTES + CHECKSUM_BYTES and zlib.crc32(event) == _CRC_OF_ALL
 
 
-def wrong_checksum(header: Header) -> ProtocolError:
+def make_checksum_error(header: Header) -> ProtocolError:
     """What to say of an event whose checksum is wrong."""
     return ProtocolError(
-        f"the checksum of a {name_of(header.type)} event that ends at {header.log_pos} is wrong",
+        f"the checksum of a {name_event(header.type)} event that ends at {header.log_pos} is wrong",
         "the binlog, or the network, is damaged: see the server's log, and verify the file with mysqlbinlog "
         "--verify-binlog-checksum",
     )
@@ -148,21 +148,21 @@ def read_format_description(event: bytes, header: Header) -> bool:
     Log_event_footer::get_checksum_alg).
     """
     reader = Reader(event, "FORMAT_DESCRIPTION", HEADER_BYTES)
-    version = reader.integer(2)
+    version = reader.read_integer(2)
     if version != 4:
         raise ProtocolError(f"the binlog has version {version} where 4 is known")
     reader.take(_SERVER_AND_MOMENT)
-    header_length = reader.integer(1)
+    header_length = reader.read_integer(1)
     if header_length != HEADER_BYTES:
         raise ProtocolError(f"binlog events have headers of {header_length} bytes where {HEADER_BYTES} are known")
-    rest = reader.rest()
+    rest = reader.take_rest()
     if len(rest) < CHECKSUM_BYTES + 1 + EventType.DELETE_ROWS_V1:
         raise ProtocolError("a FORMAT_DESCRIPTION event is shorter than its fields")
     algorithm = rest[-CHECKSUM_BYTES - 1]
     if algorithm > _CRC32:
         raise ProtocolError(f"the binlog has checksums of the unknown algorithm {algorithm}")
     if algorithm == _CRC32 and not has_checksum(_as_closed(event)):
-        raise wrong_checksum(header)
+        raise make_checksum_error(header)
     return algorithm == _CRC32
 
 
@@ -177,8 +177,8 @@ _FLAGS_AT, _IN_USE = 17, 1
 def read_rotate(body: bytes) -> tuple[str, int]:
     """The file that comes next, and where its events begin."""
     reader = Reader(body, "ROTATE")
-    position = reader.integer(8)
-    return decode(reader.rest(), "ROTATE"), position
+    position = reader.read_integer(8)
+    return decode(reader.take_rest(), "ROTATE"), position
 
 
 class Gtid(NamedTuple):
@@ -222,7 +222,7 @@ def read_gtid(body: bytes, anonymous: bool) -> GtidEvent:
     if len(body) < _UNTAGGED.size:
         raise ProtocolError("a GTID event is shorter than its fields")
     uuid, number = _UNTAGGED.unpack_from(body)
-    gtid = None if anonymous else Gtid(_source_of(uuid), number)
+    gtid = None if anonymous else Gtid(_name_source(uuid), number)
     if len(body) < _MOMENTS + 7 or body[_UNTAGGED.size] != _HAS_MOMENTS:
         return GtidEvent(gtid)
     # The immediate commit's time; with its highest bit set, that of the original commit follows.
@@ -236,7 +236,7 @@ _HAS_MOMENTS = 2
 
 
 @lru_cache(maxsize=256)
-def _source_of(uuid: bytes, tag: str = "") -> str:
+def _name_source(uuid: bytes, tag: str = "") -> str:
     digits = uuid.hex()
     dashed = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
     return f"{dashed}:{tag}" if tag else dashed
@@ -253,28 +253,28 @@ def read_tagged_gtid(body: bytes) -> GtidEvent:
     """
     reader = Reader(body, "GTID_TAGGED")
     for _ in range(3):  # version, size, the last field that must be known
-        _variable(reader)
+        _read_variable_integer(reader)
     uuid, number, tag, moments = b"", 0, "", {}
     while len(reader):
-        kind = _variable(reader)
+        kind = _read_variable_integer(reader)
         if kind == _TAGGED_FIELDS["uuid"]:
-            uuid = bytes(_variable(reader) & 0xFF for _ in range(16))
+            uuid = bytes(_read_variable_integer(reader) & 0xFF for _ in range(16))
         elif kind == _TAGGED_FIELDS["tag"]:
-            tag = decode(reader.take(_variable(reader)), "GTID_TAGGED")
+            tag = decode(reader.take(_read_variable_integer(reader)), "GTID_TAGGED")
         elif kind == _TAGGED_FIELDS["gno"]:
-            number = _variable(reader) >> 1
+            number = _read_variable_integer(reader) >> 1
         else:
-            moments[kind] = _variable(reader)
+            moments[kind] = _read_variable_integer(reader)
     if not uuid:
         raise ProtocolError("a GTID_TAGGED event has no uuid")
     moment = moments.get(_TAGGED_FIELDS["original"]) or moments.get(_TAGGED_FIELDS["immediate"], 0)
-    return GtidEvent(Gtid(_source_of(uuid, tag), number), moment)
+    return GtidEvent(Gtid(_name_source(uuid, tag), number), moment)
 
 
-def _variable(reader: Reader) -> int:
-    first = reader.integer(1)
+def _read_variable_integer(reader: Reader) -> int:
+    first = reader.read_integer(1)
     more = (first ^ (first + 1)).bit_length() - 1
-    rest = reader.integer(more)
+    rest = reader.read_integer(more)
     return rest << 8 - more - 1 | first >> more + 1 if more < 8 else rest
 
 
@@ -289,16 +289,16 @@ def read_mariadb_gtid(body: bytes, server_id: int) -> GtidEvent:
     if len(body) < _OF_MARIADB.size:
         raise ProtocolError("a GTID event is shorter than its fields")
     number, domain, flags = _OF_MARIADB.unpack_from(body)
-    gtid = Gtid(_server_of(domain, server_id), number)
+    gtid = Gtid(_name_server(domain, server_id), number)
     return GtidEvent(gtid, 0, bool(flags & _STANDALONE), bool(flags & _PREPARED_XA))
 
 
 @lru_cache(maxsize=256)
-def _server_of(domain: int, server_id: int) -> str:
+def _name_server(domain: int, server_id: int) -> str:
     return f"{domain}-{server_id}"
 
 
-def xid(form: int, gtrid: bytes, bqual: bytes) -> bytes:
+def name_xa_transaction(form: int, gtrid: bytes, bqual: bytes) -> bytes:
     """An XA transaction's name as the servers write it in statements, in lower case: x'67',x'62',1."""
     return b"x'%s',x'%s',%d" % (gtrid.hex().encode(), bqual.hex().encode(), form)
 
@@ -313,9 +313,9 @@ class XaPrepare(NamedTuple):
 def read_xa_prepare(body: bytes) -> XaPrepare:
     """XA_PREPARE_LOG_EVENT, which ends the prepared transaction."""
     reader = Reader(body, "XA_PREPARE")
-    one_phase, form = reader.integer(1), reader.integer(4)
-    lengths = reader.integer(4), reader.integer(4)
-    return XaPrepare(bool(one_phase), xid(form, reader.take(lengths[0]), reader.take(lengths[1])))
+    one_phase, form = reader.read_integer(1), reader.read_integer(4)
+    lengths = reader.read_integer(4), reader.read_integer(4)
+    return XaPrepare(bool(one_phase), name_xa_transaction(form, reader.take(lengths[0]), reader.take(lengths[1])))
 
 
 class Query(NamedTuple):
@@ -360,11 +360,11 @@ def inflate(data: bytes, name: str) -> bytes:
     stream (MariaDB source, binlog_buf_uncompress).
     """
     reader = Reader(data, name)
-    head = reader.integer(1)
+    head = reader.read_integer(1)
     if head & 0xF0 != 0x80:
         raise ProtocolError(f"a {name} event is compressed with an unknown algorithm")
-    size = reader.big_endian(head & 7)
-    return decompress(reader.rest(), size, name)
+    size = reader.read_big_endian(head & 7)
+    return decompress(reader.take_rest(), size, name)
 
 
 def decompress(data: bytes, size: int, name: str, raw: bool = False) -> bytes:

@@ -34,7 +34,7 @@ class Layout:
         self.cells = [(cell.width, cell.prefix) for cell in present]
         self._steps: dict[bytes, Steps] = {}
 
-    def steps(self, nulls: bytes) -> Steps:
+    def look_up_steps(self, nulls: bytes) -> Steps:
         """For images with this NULL bitmap."""
         found = self._steps.get(nulls)
         if found is None:

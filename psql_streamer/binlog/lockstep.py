@@ -107,7 +107,7 @@ def _walk_images(block: Block, lanes: Lanes, plan: _Plan) -> Walked:
     for place, prefix in enumerate(plan.prefixes.tolist()):
         cursor += skips[:, place]
         size = sizes[:, place]
-        np.add(block.lengths(cursor, prefix), prefix, out=size)
+        np.add(block.read_lengths(cursor, prefix), prefix, out=size)
         size *= there[:, place]
         cursor += size
     cursor += skips[:, -1]

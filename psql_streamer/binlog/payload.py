@@ -21,13 +21,13 @@ _ZSTD, _UNCOMPRESSED = 0, 255
 def read_payload(body: bytes) -> Iterator[bytes]:
     """The events, one after the other; no more of them is in memory than is asked for."""
     reader, compression = Reader(body, "TRANSACTION_PAYLOAD"), _ZSTD
-    while (kind := reader.packed()) != _END_OF_FIELDS:
-        value = Reader(reader.take(reader.packed()), "TRANSACTION_PAYLOAD")
+    while (kind := reader.read_packed()) != _END_OF_FIELDS:
+        value = Reader(reader.take(reader.read_packed()), "TRANSACTION_PAYLOAD")
         if kind == _COMPRESSION:
-            compression = value.packed()
+            compression = value.read_packed()
     if compression not in (_ZSTD, _UNCOMPRESSED):
         raise SourceRefused(f"a transaction is compressed with the unknown algorithm {compression}")
-    held = pa.BufferReader(reader.rest())
+    held = pa.BufferReader(reader.take_rest())
     stream = pa.CompressedInputStream(held, "zstd") if compression == _ZSTD else held
     while header := _read(stream, HEADER_BYTES, may_end=True):
         size = int.from_bytes(header[9:13], "little")

@@ -20,26 +20,26 @@ class Reader:
         """Bytes that are left."""
         return self._end - self.at
 
-    def integer(self, size: int) -> int:
+    def read_integer(self, size: int) -> int:
         """An unsigned little-endian integer."""
         return int.from_bytes(self.take(size), "little")
 
-    def big_endian(self, size: int) -> int:
+    def read_big_endian(self, size: int) -> int:
         """An unsigned big-endian integer."""
         return int.from_bytes(self.take(size), "big")
 
-    def packed(self) -> int:
+    def read_packed(self) -> int:
         """A length-encoded integer: one byte below 251, else 252, 253 or 254 and 2, 3 or 8 bytes."""
-        first = self.integer(1)
+        first = self.read_integer(1)
         if first < 251:
             return first
         if first not in _PACKED:
             raise ProtocolError(f"a {self._name} event has a length that is no length")
-        return self.integer(_PACKED[first])
+        return self.read_integer(_PACKED[first])
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         """A UTF-8 text with a length-encoded length in front."""
-        return decode(self.take(self.packed()), self._name)
+        return decode(self.take(self.read_packed()), self._name)
 
     def take(self, size: int) -> bytes:
         """So many bytes."""
@@ -49,7 +49,7 @@ class Reader:
         self.at = begin + size
         return self._data[begin : self.at]
 
-    def rest(self) -> bytes:
+    def take_rest(self) -> bytes:
         """All bytes that are left."""
         return self.take(len(self))
 

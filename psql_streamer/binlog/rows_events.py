@@ -118,9 +118,9 @@ class RowsReader:
     def _read_layouts(self, table: Table, images: int, head: bytes) -> tuple[Layout, ...]:
         """The number of columns, and for each image a bitmap of those that it has."""
         reader = Reader(head, "rows")
-        columns = reader.packed()
+        columns = reader.read_packed()
         if columns != len(table.cells):
             raise ProtocolError(
                 f"a rows event of {table.name} has {columns} columns where its TABLE_MAP has {len(table.cells)}"
             )
-        return tuple(self._shapes.layout(table, reader.take(table.bitmap_bytes)) for _ in range(images))
+        return tuple(self._shapes.look_up_layout(table, reader.take(table.bitmap_bytes)) for _ in range(images))

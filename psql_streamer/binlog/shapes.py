@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from psql_streamer.binlog.cell_types import CellType, form_of
+from psql_streamer.binlog.cell_types import CellType, choose_form
 from psql_streamer.binlog.layouts import Layout, Layouts
 from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.table_map import read_names, read_table_map
@@ -48,7 +48,7 @@ class TableShapes:
         self._mariadb = mariadb
         self._read: dict[bytes, Table] = {}
 
-    def current(self, schema: str, table: str) -> Relation:
+    def look_up_shape(self, schema: str, table: str) -> Relation:
         """The shape that a table has; without columns where the stream has not shown any."""
         name = f"{schema}.{table}"
         return self._current.get(name) or self._remembered.get(name) or Relation(name, schema, table, ())
@@ -57,10 +57,10 @@ class TableShapes:
         """Whether changes of a table are wanted."""
         return self._wanted(schema, table)
 
-    def named_by(self, statement: Statement) -> list[Relation]:
+    def find_named_tables(self, statement: Statement) -> list[Relation]:
         """The wanted tables that a statement names, or that are known of the schema that it drops."""
         if statement.tables:
-            return [self.current(*table) for table in dict.fromkeys(statement.tables) if self._wanted(*table)]
+            return [self.look_up_shape(*table) for table in dict.fromkeys(statement.tables) if self._wanted(*table)]
         if not statement.drops_schema:
             return []
         known = {**self._remembered, **self._current}.values()
@@ -118,7 +118,7 @@ class TableShapes:
                 f"a TABLE_MAP event of {found} does not name its columns",
                 "SET GLOBAL binlog_row_metadata=FULL on the server, and start at a position behind that",
             )
-        forms = [form_of(one, found) for one in found.fields]
+        forms = [choose_form(one, found) for one in found.fields]
         columns = tuple(Column(one.name, form.type, one.key) for one, form in zip(found.fields, forms, strict=True))
         number = self._add(Relation(str(found), schema, name, columns))
         return Table(str(found), number, tuple(form.cell for form in forms))
@@ -127,7 +127,7 @@ class TableShapes:
         self.shapes.append(Shape(relation, relation.columns))
         return len(self.shapes) - 1
 
-    def layout(self, table: Table, present: bytes) -> Layout:
+    def look_up_layout(self, table: Table, present: bytes) -> Layout:
         """Of the images that have these columns. present: a bit for each column, the lowest first."""
         found = table.layouts.get(present)
         if found is None:

@@ -39,14 +39,14 @@ def hide_values(statement: bytes) -> str:
     Whether a backslash in a text escapes what is behind it depends on sql_mode (NO_BACKSLASH_ESCAPES), and whether a
     comment is executed on the server's version. From the first text or comment for which that matters nothing is shown.
     """
-    shown = "".join(_tokens(statement[:_MOST_STATEMENT_BYTES]))
+    shown = "".join(_mask_tokens(statement[:_MOST_STATEMENT_BYTES]))
     shown = _LISTS.sub(r"\1, ...", " ".join(shown.split()))
     if len(shown) > _MOST_CHARACTERS_SHOWN:
         return shown[:_MOST_CHARACTERS_SHOWN] + "..."
     return shown + "..." if len(statement) > _MOST_STATEMENT_BYTES and not shown.endswith("...") else shown
 
 
-def _tokens(text: bytes) -> Iterator[str]:
+def _mask_tokens(text: bytes) -> Iterator[str]:
     for token in _TOKEN.finditer(text):
         found = token.group()
         if token.lastgroup == "blank":

@@ -89,7 +89,7 @@ _BEFORE_ROWS = {"INTO", "IGNORE", "LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED"}
 
 def read_statement(text: bytes, schema: str) -> Statement:
     """schema: the one in use, for names without."""
-    words, at = _words(text)
+    words, at = _read_words(text)
     if not words:
         return Statement(StatementKind.OTHER, "")
     first = words[0]
@@ -99,15 +99,15 @@ def read_statement(text: bytes, schema: str) -> Statement:
             kind = StatementKind.OTHER
         return Statement(kind, first)
     if first == "XA":
-        return _xa(text, words, at)
+        return _read_xa_statement(text, words, at)
     if first == "TRUNCATE":
         place = 1 if words[1:2] == ["TABLE"] else 0
-        return _about_table(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words[place:], at[place:], schema)
+        return _read_table_statement(StatementKind.TRUNCATE, "TRUNCATE TABLE", text, words[place:], at[place:], schema)
     if first in _TABLE_STATEMENTS:
-        return _ddl(text, words, at, schema)
+        return _read_ddl_statement(text, words, at, schema)
     if first in _INTO or first in _CALLS:
-        return _about_table(StatementKind.ROWS, first, text, words, at, schema)
-    if words[:2] == ["SET", "STATEMENT"] and (begins := _behind_settings(text, at[1])):
+        return _read_table_statement(StatementKind.ROWS, first, text, words, at, schema)
+    if words[:2] == ["SET", "STATEMENT"] and (begins := _find_inner_statement(text, at[1])):
         return read_statement(text[begins:], schema)
     changes_rows = first in _ROWS or (first == "ANALYZE" and words[1:2] and words[1] not in _ANALYZE_TABLE)
     return Statement(StatementKind.ROWS if changes_rows else StatementKind.OTHER, first)
@@ -130,28 +130,28 @@ _XA = {
 }
 
 
-def _xa(text: bytes, words: list[str], at: list[int]) -> Statement:
+def _read_xa_statement(text: bytes, words: list[str], at: list[int]) -> Statement:
     kind = _XA.get(words[1] if len(words) > 1 else "", StatementKind.OTHER)
     behind = text[at[1] + len(words[1]) :] if len(words) > 1 else b""
     return Statement(kind, " ".join(words[:2]), xid=behind.strip().lower())
 
 
-def _ddl(text: bytes, words: list[str], at: list[int], schema: str) -> Statement:
+def _read_ddl_statement(text: bytes, words: list[str], at: list[int], schema: str) -> Statement:
     for place, word in enumerate(words[1:], 1):
         if word in _OBJECTS and "TEMPORARY" in words[1:place]:
             return Statement(StatementKind.OTHER, f"{words[0]} TEMPORARY TABLE")
         if word in _OBJECTS:
             kind = StatementKind.ROWS if words[0] == "CREATE" and _has_query(text, at[place]) else StatementKind.DDL
-            return _about_table(kind, f"{words[0]} TABLE", text, words[place:], at[place:], schema)
+            return _read_table_statement(kind, f"{words[0]} TABLE", text, words[place:], at[place:], schema)
         if word in _SCHEMAS and words[0] in ("CREATE", "DROP"):
-            found = _about_table(StatementKind.DDL, f"{words[0]} {word}", text, words[place:], at[place:], "")
+            found = _read_table_statement(StatementKind.DDL, f"{words[0]} {word}", text, words[place:], at[place:], "")
             return found._replace(schema=found.table, table="")
         if word not in _BEFORE_OBJECT:
             break
     return Statement(StatementKind.DDL, " ".join(words[:2]))
 
 
-def _about_table(
+def _read_table_statement(
     kind: StatementKind, name: str, text: bytes, words: list[str], at: list[int], schema: str
 ) -> Statement:
     """words: the one in front of the table's name, such as `TABLE`; behind it there may be some such as `IF EXISTS`."""
@@ -163,7 +163,7 @@ def _about_table(
         return Statement(kind, name)
     find_others = _OF_SEVERAL.get(name)
     others = tuple(find_others(text, found.end(), schema)) if find_others else ()
-    return Statement(kind, name, *_full_name(found, schema), others=others)
+    return Statement(kind, name, *_resolve_name(found, schema), others=others)
 
 
 _RENAME, _ALTER = "RENAME TABLE", "ALTER TABLE"
@@ -172,13 +172,13 @@ _PATIENCE = re.compile(rb"(?:NOWAIT|WAIT\s+\d+)\b", re.IGNORECASE)
 """How long MariaDB waits for a lock, behind the name of a table that it renames."""
 
 
-def _listed_tables(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
+def _find_other_tables(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
     """The tables behind the first one, which ends there."""
     while between := _NEXT.match(text, _skip_patience(text, at)):
         found = _TABLE.match(text, _skip_blank(text, between.end()))
         if found is None:
             return
-        yield _full_name(found, schema)
+        yield _resolve_name(found, schema)
         at = found.end()
 
 
@@ -200,7 +200,7 @@ _ALTERATION = re.compile(
 _NEW_NAME = re.compile(rb"(?!(?:COLUMN|INDEX|KEY)\b)(?:(?:TO|AS)(?![\w$\x80-\xff])|=)?", re.IGNORECASE)
 
 
-def _new_name(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
+def _find_new_name(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
     """What ALTER TABLE renames the table to. Alterations are behind its name, with commas between them.
 
     Nothing behind a text of which the end is not certain: what looks like a name there may be a part of a value.
@@ -215,7 +215,7 @@ def _new_name(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str]]:
             between = _NEW_NAME.match(text, _skip_blank(text, token.end()))
             found = _TABLE.match(text, _skip_blank(text, between.end())) if between else None
             if found is not None:
-                yield _full_name(found, schema)
+                yield _resolve_name(found, schema)
         begins = kind == "comma" or (begins and kind == "blank")
 
 
@@ -227,7 +227,7 @@ class _BareWord(NamedTuple):
     depth: int
 
 
-def _bare_words(text: bytes, at: int) -> Iterator[_BareWord]:
+def _find_bare_words(text: bytes, at: int) -> Iterator[_BareWord]:
     """From a place on. Behind a dot any word is a name, without quotes, too."""
     depth, before = 0, b""
     for token in _ALTERATION.finditer(text, at):
@@ -244,7 +244,7 @@ def _has_query(text: bytes, at: int) -> bool:
     """Whether CREATE TABLE, whose TABLE is there, fills the table with what a query gives. In the place of such a
     statement the binlog has the columns and the rows, where its format is ROW.
     """
-    words = list(_bare_words(text, at))
+    words = list(_find_bare_words(text, at))
     return any(
         word.text in ("SELECT", "TABLE") or (word.text == "VALUES" and following not in _PARTITION_VALUES)
         for word, following in zip(words[1:], [*(word.text for word in words[2:]), ""], strict=True)
@@ -255,27 +255,27 @@ _PARTITION_VALUES = ("LESS", "IN")
 """Behind VALUES, of a partition."""
 
 
-def _behind_settings(text: bytes, at: int) -> int | None:
+def _find_inner_statement(text: bytes, at: int) -> int | None:
     """Where the statement begins that MariaDB's SET STATEMENT runs; None for none."""
-    return next((word.end for word in _bare_words(text, at) if word.text == "FOR" and not word.depth), None)
+    return next((word.end for word in _find_bare_words(text, at) if word.text == "FOR" and not word.depth), None)
 
 
-_OF_SEVERAL = {"DROP TABLE": _listed_tables, _RENAME: _listed_tables, _ALTER: _new_name}
+_OF_SEVERAL = {"DROP TABLE": _find_other_tables, _RENAME: _find_other_tables, _ALTER: _find_new_name}
 
 
-def _full_name(found: re.Match[bytes], schema: str) -> tuple[str, str]:
-    parts = [_unquoted(found.groups()[:3]), _unquoted(found.groups()[3:])]
+def _resolve_name(found: re.Match[bytes], schema: str) -> tuple[str, str]:
+    parts = [_unquote_name(found.groups()[:3]), _unquote_name(found.groups()[3:])]
     return (schema, parts[0] or "") if parts[1] is None else (parts[0] or "", parts[1])
 
 
-def _unquoted(found: tuple[bytes | None, ...]) -> str | None:
+def _unquote_name(found: tuple[bytes | None, ...]) -> str | None:
     for quote, part in zip((b"`", b'"', b""), found, strict=True):
         if part is not None:
             return (part.replace(quote * 2, quote) if quote else part).decode(errors="replace")
     return None
 
 
-def _words(text: bytes) -> tuple[list[str], list[int]]:
+def _read_words(text: bytes) -> tuple[list[str], list[int]]:
     """The first words in upper case, and where each begins."""
     words: list[str] = []
     places: list[int] = []

@@ -15,7 +15,7 @@ class EventStream:
     def __init__(self, file: str, position: int) -> None:
         self.file = file
         self.at = position
-        self._file_number = _number_of(file)
+        self._file_number = _read_file_number(file)
         self._checksums: bool | None = None  # None: no FORMAT_DESCRIPTION event has said
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class EventStream:
         """Header and body of each event, those of compressed transactions included. ProtocolError as Decoder.decode."""
         for event in binlog:
             header = events.read_header(event)
-            body = self._body(event, header)
+            body = self._read_body(event, header)
             kind = header.type
             if header.log_pos and kind not in _WITHOUT_PLACE and not header.flags & events.ARTIFICIAL:
                 # It has 32 bits, and a transaction may go beyond: places in a file only grow.
@@ -41,7 +41,7 @@ class EventStream:
         """Where an event begins: the file's number and the place in it."""
         return self._file_number << 32 | max(0, self.at - header.size) & _32_BITS
 
-    def _body(self, event: bytes, header: Header) -> bytes:
+    def _read_body(self, event: bytes, header: Header) -> bytes:
         """What lies between header and checksum."""
         checksums = self._checksums
         if header.type == _FORMAT:
@@ -50,7 +50,7 @@ class EventStream:
         elif checksums is None:
             checksums = events.has_checksum(event)
         elif checksums and not events.has_checksum(event):
-            raise events.wrong_checksum(header)
+            raise events.make_checksum_error(header)
         return event[HEADER_BYTES:-CHECKSUM_BYTES] if checksums else event[HEADER_BYTES:]
 
     def _read_payload(self, header: Header, body: bytes) -> Iterator[tuple[Header, bytes]]:
@@ -63,7 +63,7 @@ class EventStream:
         # The one that a session begins with may name the file where it already is.
         if file != self.file or not header.flags & events.ARTIFICIAL:
             self.file, self.at = file, position
-            self._file_number = _number_of(file)
+            self._file_number = _read_file_number(file)
 
 
 # Looked at for every event: as integers, and looked up once.
@@ -77,7 +77,7 @@ _WITHOUT_PLACE = {_FORMAT}
 """It stands at the begin of a file, and comes first wherever a session begins."""
 
 
-def _number_of(file: str) -> int:
+def _read_file_number(file: str) -> int:
     """4711 of `binlog.004711`."""
     digits = file.rpartition(".")[2]
     return int(digits) if digits.isascii() and digits.isdigit() else 0

@@ -145,38 +145,38 @@ _FIELD_TYPES: dict[int, FieldType] = {int(kind): kind for kind in FieldType}
 
 def read_names(body: bytes) -> tuple[str, str]:
     """Schema and table. body: of the event, behind its fixed part."""
-    schema, table, _ = _names(body)
+    schema, table, _ = _read_head(body)
     return schema, table
 
 
-def _names(body: bytes) -> tuple[str, str, Reader]:
+def _read_head(body: bytes) -> tuple[str, str, Reader]:
     reader = Reader(body, "TABLE_MAP")
-    schema = decode(reader.take(reader.integer(1)), "TABLE_MAP")
+    schema = decode(reader.take(reader.read_integer(1)), "TABLE_MAP")
     reader.take(1)
-    table = decode(reader.take(reader.integer(1)), "TABLE_MAP")
+    table = decode(reader.take(reader.read_integer(1)), "TABLE_MAP")
     reader.take(1)
     return schema, table, reader
 
 
 def read_table_map(body: bytes, mariadb: bool) -> TableMap:
     """The whole of it. body: of the event, behind its fixed part. mariadb: whether MariaDB wrote it."""
-    schema, table, reader = _names(body)
+    schema, table, reader = _read_head(body)
     found = TableMap(schema, table)
-    types = reader.take(reader.packed())
-    metadata = Reader(reader.take(reader.packed()), "TABLE_MAP")
-    found.fields = [_field(kind, metadata, found) for kind in types]
+    types = reader.take(reader.read_packed())
+    metadata = Reader(reader.take(reader.read_packed()), "TABLE_MAP")
+    found.fields = [_read_field(kind, metadata, found) for kind in types]
     reader.take((len(types) + 7) // 8)
     optional = _OPTIONAL | (_OPTIONAL_OF_MARIADB if mariadb else {})
     while len(reader):
-        kind = reader.integer(1)
-        value = Reader(reader.take(reader.packed()), "TABLE_MAP")
+        kind = reader.read_integer(1)
+        value = Reader(reader.take(reader.read_packed()), "TABLE_MAP")
         read = optional.get(kind)
         if read is not None:
             read(found, value)
     return found
 
 
-def _field(kind: int, metadata: Reader, table: TableMap) -> Field:
+def _read_field(kind: int, metadata: Reader, table: TableMap) -> Field:
     known = _FIELD_TYPES.get(kind)
     if known is None:
         raise ProtocolError(
@@ -184,11 +184,11 @@ def _field(kind: int, metadata: Reader, table: TableMap) -> Field:
             "exclude the table, or use a version of psql-streamer that knows the type",
         )
     if known in (FieldType.STRING, FieldType.ENUM, FieldType.SET):
-        return _string(metadata.integer(1), metadata.integer(1))
-    return Field(known, metadata.integer(2 if known in _TWO_BYTES else 1 if known in _ONE_BYTE else 0))
+        return _decode_string_field(metadata.read_integer(1), metadata.read_integer(1))
+    return Field(known, metadata.read_integer(2 if known in _TWO_BYTES else 1 if known in _ONE_BYTE else 0))
 
 
-def _string(first: int, second: int) -> Field:
+def _decode_string_field(first: int, second: int) -> Field:
     """CHAR, BINARY, ENUM and SET: the real type, and a length. Bits 8 and 9 of a length that does not fit a byte lie
     inverted in bits 4 and 5 of the type (MySQL source, Field_string::do_save_field_metadata).
     """
@@ -197,12 +197,12 @@ def _string(first: int, second: int) -> Field:
     return Field(FieldType(first) if first in (FieldType.ENUM, FieldType.SET) else FieldType.STRING, second)
 
 
-def _of(table: TableMap, types: set[FieldType]) -> list[Field]:
+def _select_fields(table: TableMap, types: set[FieldType]) -> list[Field]:
     return [one for one in table.fields if one.type in types]
 
 
 def _read_signedness(table: TableMap, value: Reader) -> None:
-    fields = _of(table, _NUMERIC)
+    fields = _select_fields(table, _NUMERIC)
     bits = value.take((len(fields) + 7) // 8)
     for place, one in enumerate(fields):
         one.unsigned = bool(bits[place >> 3] & 0x80 >> (place & 7))
@@ -210,25 +210,25 @@ def _read_signedness(table: TableMap, value: Reader) -> None:
 
 def _read_default_collation(types: set[FieldType]) -> Callable[[TableMap, Reader], None]:
     def read(table: TableMap, value: Reader) -> None:
-        fields, usual = _of(table, types), value.packed()
+        fields, usual = _select_fields(table, types), value.read_packed()
         for one in fields:
             one.collation = usual
         while len(value):
-            place, collation = value.packed(), value.packed()
-            _at(fields, place, table).collation = collation
+            place, collation = value.read_packed(), value.read_packed()
+            _require_field(fields, place, table).collation = collation
 
     return read
 
 
 def _read_collations(types: set[FieldType]) -> Callable[[TableMap, Reader], None]:
     def read(table: TableMap, value: Reader) -> None:
-        for one in _of(table, types):
-            one.collation = value.packed()
+        for one in _select_fields(table, types):
+            one.collation = value.read_packed()
 
     return read
 
 
-def _at(fields: Sequence[Field], place: int, table: TableMap) -> Field:
+def _require_field(fields: Sequence[Field], place: int, table: TableMap) -> Field:
     if place >= len(fields):
         raise ProtocolError(f"the TABLE_MAP event of {table} speaks of a column that it does not have")
     return fields[place]
@@ -236,37 +236,37 @@ def _at(fields: Sequence[Field], place: int, table: TableMap) -> Field:
 
 def _read_column_names(table: TableMap, value: Reader) -> None:
     for one in table.fields:
-        one.name = value.text()
+        one.name = value.read_text()
     table.named = True
 
 
 def _read_labels(kind: FieldType) -> Callable[[TableMap, Reader], None]:
     def read(table: TableMap, value: Reader) -> None:
-        for one in _of(table, {kind}):
-            one.labels = tuple(_labels(value))
+        for one in _select_fields(table, {kind}):
+            one.labels = tuple(_read_each_label(value))
 
     return read
 
 
-def _labels(value: Reader) -> Iterator[bytes]:
-    for _ in range(value.packed()):
-        yield value.take(value.packed())
+def _read_each_label(value: Reader) -> Iterator[bytes]:
+    for _ in range(value.read_packed()):
+        yield value.take(value.read_packed())
 
 
 def _read_geometry_types(table: TableMap, value: Reader) -> None:
-    for one in _of(table, {FieldType.GEOMETRY}):
-        one.geometry = value.packed()
+    for one in _select_fields(table, {FieldType.GEOMETRY}):
+        one.geometry = value.read_packed()
 
 
 def _read_primary_key(table: TableMap, value: Reader) -> None:
     while len(value):
-        _at(table.fields, value.packed(), table).key = True
+        _require_field(table.fields, value.read_packed(), table).key = True
 
 
 def _read_prefixed_key(table: TableMap, value: Reader) -> None:
     while len(value):
-        _at(table.fields, value.packed(), table).key = True
-        value.packed()
+        _require_field(table.fields, value.read_packed(), table).key = True
+        value.read_packed()
 
 
 def _read_visibility(table: TableMap, value: Reader) -> None:

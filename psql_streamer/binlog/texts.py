@@ -14,30 +14,30 @@ from psql_streamer.binlog.walk import Cells
 from psql_streamer.model import Index
 
 _RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
-    Kind.SIGNED: numbers.signed,
-    Kind.UNSIGNED: numbers.unsigned,
-    Kind.FLOAT: numbers.floats,
-    Kind.DOUBLE: numbers.doubles,
-    Kind.DECIMAL: numbers.decimals,
-    Kind.BIT: numbers.bits,
-    Kind.YEAR: numbers.year,
-    Kind.DATE: times.date,
-    Kind.DATETIME2: times.datetime2,
-    Kind.TIMESTAMP2: times.timestamp2,
-    Kind.TIME2: times.time2,
-    Kind.DATETIME: times.datetime,
-    Kind.TIMESTAMP: times.timestamp,
-    Kind.TIME: times.time,
-    Kind.CHARACTERS: characters.characters,
-    Kind.COMPRESSED_CHARACTERS: characters.uncompressed_characters,
-    Kind.COMPRESSED_BYTES: characters.uncompressed_bytes,
-    Kind.BYTES: characters.hexadecimal,
-    Kind.PADDED_BYTES: characters.padded,
-    Kind.ENUM: characters.enum_labels,
-    Kind.SET: characters.set_labels,
-    Kind.JSON: documents.documents,
-    Kind.GEOMETRY: documents.geometries,
-    Kind.VECTOR: documents.vectors,
+    Kind.SIGNED: numbers.decode_signed,
+    Kind.UNSIGNED: numbers.decode_unsigned,
+    Kind.FLOAT: numbers.decode_floats,
+    Kind.DOUBLE: numbers.decode_doubles,
+    Kind.DECIMAL: numbers.decode_decimals,
+    Kind.BIT: numbers.decode_bits,
+    Kind.YEAR: numbers.decode_year,
+    Kind.DATE: times.decode_date,
+    Kind.DATETIME2: times.decode_datetime2,
+    Kind.TIMESTAMP2: times.decode_timestamp2,
+    Kind.TIME2: times.decode_time2,
+    Kind.DATETIME: times.decode_datetime,
+    Kind.TIMESTAMP: times.decode_timestamp,
+    Kind.TIME: times.decode_time,
+    Kind.CHARACTERS: characters.recode_characters,
+    Kind.COMPRESSED_CHARACTERS: characters.uncompress_characters,
+    Kind.COMPRESSED_BYTES: characters.uncompress_bytes,
+    Kind.BYTES: characters.decode_bytes,
+    Kind.PADDED_BYTES: characters.decode_padded_bytes,
+    Kind.ENUM: characters.decode_enum_labels,
+    Kind.SET: characters.decode_set_labels,
+    Kind.JSON: documents.decode_documents,
+    Kind.GEOMETRY: documents.decode_geometries,
+    Kind.VECTOR: documents.decode_vectors,
 }
 
 
@@ -48,13 +48,13 @@ class CellTexts:
         self._null = cells.null
         self._start, self._end = cells.start, cells.end
         parts, size = [block.u8], len(block.u8)
-        for number, chosen in _by_kind(cells):
+        for number, chosen in _group_by_kind(cells):
             kind = cell_types[number]
             if kind.kind is Kind.VERBATIM:
                 continue
             held = CellBytes(block, kind, cells.start[chosen], cells.end[chosen])
             if kind.kind is Kind.CHARACTERS:
-                needed = characters.not_ascii(held)
+                needed = characters.find_non_ascii(held)
                 chosen, held = chosen[needed], CellBytes(block, kind, held.start[needed], held.end[needed])
             made = _RENDER[kind.kind](held)
             self._start[chosen] = made.start + size
@@ -85,7 +85,7 @@ class CellTexts:
 _MAX_INT32 = 2**31 - 1
 
 
-def _by_kind(cells: Cells) -> list[tuple[int, Index]]:
+def _group_by_kind(cells: Cells) -> list[tuple[int, Index]]:
     """The cells of each type that are not NULL."""
     live = np.flatnonzero(~cells.null)
     kinds = cells.kind[live]

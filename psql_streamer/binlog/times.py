@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.binlog.cell_bytes import Bytes, CellBytes, Texts, texts_in_grid
+from psql_streamer.binlog.cell_bytes import Bytes, CellBytes, Texts, slice_grid
 from psql_streamer.model import Index
 
 Numbers = NDArray[np.uint64]
@@ -19,70 +19,70 @@ _PAIRS = np.frombuffer(b"".join(b"%02d" % number for number in range(100)), np.u
 """Two digits as one integer of the machine's."""
 
 
-def date(cells: CellBytes) -> Texts:
+def decode_date(cells: CellBytes) -> Texts:
     """DATE: 5 bits of the day, 4 of the month, 15 of the year."""
-    packed = cells.unsigned().astype(np.int64)
+    packed = cells.read_unsigned().astype(np.int64)
     grid = np.empty((len(cells), _DATE), np.uint8)
     _write_date(grid, packed >> 9, packed >> 5 & 15, packed & 31)
-    return texts_in_grid(grid, 0, _DATE)
+    return slice_grid(grid, 0, _DATE)
 
 
-def datetime2(cells: CellBytes) -> Texts:
+def decode_datetime2(cells: CellBytes) -> Texts:
     """DATETIME since 5.6: 5 bytes big-endian of sign, year and month (17 bits), day, hour, minute, second; fraction."""
-    packed = cells.big_endian(width=5).astype(np.int64) - 0x80_0000_0000
-    grid, last = _moments(cells, 5)
+    packed = cells.read_big_endian(width=5).astype(np.int64) - 0x80_0000_0000
+    grid, last = _make_moment_grid(cells, 5)
     day, clock = packed >> 17, packed
     months = day >> 5
     _write_date(grid, months // 13, months % 13, day & 31)
     _write_clock(grid[:, _DATE + 1 :], clock >> 12 & 31, clock >> 6 & 63, clock & 63)
-    return texts_in_grid(grid, 0, last)
+    return slice_grid(grid, 0, last)
 
 
-def timestamp2(cells: CellBytes) -> Texts:
+def decode_timestamp2(cells: CellBytes) -> Texts:
     """TIMESTAMP since 5.6: 4 bytes big-endian of seconds since 1970, and the fraction."""
-    seconds = cells.big_endian(width=4).astype(np.int64)
-    grid, last = _moments(cells, 4)
-    return _moment_texts(seconds, grid, last)
+    seconds = cells.read_big_endian(width=4).astype(np.int64)
+    grid, last = _make_moment_grid(cells, 4)
+    return _render_moments(seconds, grid, last)
 
 
-def timestamp(cells: CellBytes) -> Texts:
+def decode_timestamp(cells: CellBytes) -> Texts:
     """TIMESTAMP before 5.6: seconds since 1970."""
-    grid, last = _whole_moments(cells)
-    return _moment_texts(cells.unsigned().astype(np.int64), grid, last)
+    grid, last = _make_whole_moment_grid(cells)
+    return _render_moments(cells.read_unsigned().astype(np.int64), grid, last)
 
 
-def datetime(cells: CellBytes) -> Texts:
+def decode_datetime(cells: CellBytes) -> Texts:
     """DATETIME before 5.6: the number YYYYMMDDhhmmss."""
-    date_part, clock = np.divmod(cells.unsigned(), np.uint64(1_000_000))
-    grid, last = _whole_moments(cells)
+    date_part, clock = np.divmod(cells.read_unsigned(), np.uint64(1_000_000))
+    grid, last = _make_whole_moment_grid(cells)
     day, time = date_part.astype(np.int64), clock.astype(np.int64)
     _write_date(grid, day // 10_000, day // 100 % 100, day % 100)
     _write_clock(grid[:, _DATE + 1 :], time // 10_000, time // 100 % 100, time % 100)
-    return texts_in_grid(grid, 0, last)
+    return slice_grid(grid, 0, last)
 
 
-def time2(cells: CellBytes) -> Texts:
+def decode_time2(cells: CellBytes) -> Texts:
     """TIME since 5.6: 3 bytes big-endian and the fraction, together one number with an offset, so that a negative time
     is a negative number (MySQL source, my_time_packed_from_binary).
     """
     digits = cells.type.precision
     width, fraction_bytes = cells.type.width, (digits + 1) // 2
     bits = 8 * fraction_bytes
-    packed = cells.big_endian(width=width).astype(np.int64) - (1 << (bits + 23))
+    packed = cells.read_big_endian(width=width).astype(np.int64) - (1 << (bits + 23))
     size = np.abs(packed)
     fraction = (size & ((1 << bits) - 1)) * 100 ** (3 - fraction_bytes)
-    return _time_texts(packed < 0, size >> bits, fraction)
+    return _render_times(packed < 0, size >> bits, fraction)
 
 
-def time(cells: CellBytes) -> Texts:
+def decode_time(cells: CellBytes) -> Texts:
     """TIME before 5.6: the number hhmmss, with a sign."""
-    packed = (cells.unsigned() << np.uint64(40)).view(np.int64) >> 40
+    packed = (cells.read_unsigned() << np.uint64(40)).view(np.int64) >> 40
     size = np.abs(packed)
     fields = (size // 10_000) << 12 | (size // 100 % 100) << 6 | size % 100
-    return _time_texts(packed < 0, fields, np.zeros(len(cells), np.int64))
+    return _render_times(packed < 0, fields, np.zeros(len(cells), np.int64))
 
 
-def _time_texts(negative: NDArray[np.bool_], fields: Index, fraction: Index) -> Texts:
+def _render_times(negative: NDArray[np.bool_], fields: Index, fraction: Index) -> Texts:
     """fields: hour, minute, second in 10, 6 and 6 bits. fraction: microseconds."""
     grid = np.full((len(fields), 2 + _CLOCK + _FRACTION), _ZERO, np.uint8)
     hour = fields >> 12 & 1023
@@ -91,20 +91,20 @@ def _time_texts(negative: NDArray[np.bool_], fields: Index, fraction: Index) -> 
     last = 2 + _CLOCK + _write_fraction(grid[:, 2 + _CLOCK :], fraction)
     first = np.where(hour >= 100, 1, 2)
     grid[np.flatnonzero(negative), first[negative] - 1] = ord("-")
-    return texts_in_grid(grid, first - negative, last)
+    return slice_grid(grid, first - negative, last)
 
 
-def _moments(cells: CellBytes, width: int) -> tuple[Bytes, Index]:
+def _make_moment_grid(cells: CellBytes, width: int) -> tuple[Bytes, Index]:
     """A grid of moments with their fractions, and where each ends. width: bytes in front of the fraction."""
-    grid, whole = _whole_moments(cells)
+    grid, whole = _make_whole_moment_grid(cells)
     size = (cells.type.precision + 1) // 2
     if not size:
         return grid, whole
-    fraction = cells.big_endian(width, size).astype(np.int64) * 100 ** (3 - size)
+    fraction = cells.read_big_endian(width, size).astype(np.int64) * 100 ** (3 - size)
     return grid, whole + _write_fraction(grid[:, _DATE + 1 + _CLOCK :], fraction)
 
 
-def _whole_moments(cells: CellBytes) -> tuple[Bytes, Index]:
+def _make_whole_moment_grid(cells: CellBytes) -> tuple[Bytes, Index]:
     grid = np.empty((len(cells), _DATE + 1 + _CLOCK + _FRACTION + 3), np.uint8)
     grid[:, _DATE] = ord(" ")
     return grid, np.full(len(cells), _DATE + 1 + _CLOCK)
@@ -113,7 +113,7 @@ def _whole_moments(cells: CellBytes) -> tuple[Bytes, Index]:
 _ZONE = np.frombuffer(b"+00", np.uint8)
 
 
-def _moment_texts(seconds: Index, grid: Bytes, last: Index) -> Texts:
+def _render_moments(seconds: Index, grid: Bytes, last: Index) -> Texts:
     """Second 0 is the zero timestamp, 0000-00-00 00:00:00."""
     days = seconds.astype("datetime64[s]").astype("datetime64[D]")
     months = days.astype("datetime64[M]")
@@ -130,7 +130,7 @@ def _moment_texts(seconds: Index, grid: Bytes, last: Index) -> Texts:
     lines = np.arange(len(grid))
     for place, sign in enumerate(_ZONE):
         grid[lines, last + place] = sign
-    return texts_in_grid(grid, 0, np.where(zero, last, last + len(_ZONE)))
+    return slice_grid(grid, 0, np.where(zero, last, last + len(_ZONE)))
 
 
 def _write_date(grid: Bytes, year: Index, month: Index, day: Index) -> None:

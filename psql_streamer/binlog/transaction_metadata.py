@@ -39,8 +39,8 @@ class TransactionCounter:
         ends: transactions that end in the piece, with the batch order behind their last change. begun_here: for each
         transaction whether its first change is in the piece, and is to be delivered. open_tx: the one that goes on.
         """
-        groups = _Groups.of(changes, self._carried)
-        begins = _begins(changes, begun_here)
+        groups = _Groups.from_changes(changes, self._carried)
+        begins = _mark_begins(changes, begun_here)
         has_changes = set(groups.tx.tolist()) | ({0} if self._carried else set())
         ended = [(tx, order) for tx, order in ends.items() if tx in has_changes]
         counts = groups.select([tx for tx, _ in ended], self._carried)
@@ -51,7 +51,7 @@ class TransactionCounter:
         return TransactionMetadata(begins, marks, counts), groups.first
 
 
-def _begins(changes: CountedChanges, begun_here: Sequence[bool]) -> TransactionMarks:
+def _mark_begins(changes: CountedChanges, begun_here: Sequence[bool]) -> TransactionMarks:
     there = np.flatnonzero(changes.weight)
     tx, at = np.unique(changes.tx[there], return_index=True)
     chosen = np.array(begun_here, np.bool_)[tx]
@@ -72,7 +72,7 @@ class _Groups:
     first: Index
 
     @classmethod
-    def of(cls, changes: CountedChanges, carried: Mapping[int, tuple[int, Relation]]) -> _Groups:
+    def from_changes(cls, changes: CountedChanges, carried: Mapping[int, tuple[int, Relation]]) -> _Groups:
         """carried: of transaction 0, from pieces before."""
         order = np.lexsort((changes.table, changes.tx))
         tx, table, weight = changes.tx[order], changes.table[order], changes.weight[order]
@@ -94,7 +94,7 @@ class _Groups:
     def select(self, ended: Sequence[int], carried: Mapping[int, tuple[int, Relation]]) -> TransactionCounts:
         """Of the transactions that ended, by transaction and table."""
         wanted = set(ended)
-        found = [group for group in self._with(carried) if group[0] in wanted]
+        found = [group for group in self._merge_carried(carried) if group[0] in wanted]
         if not found:
             return TransactionCounts()
         tables: dict[int, int] = {}
@@ -111,9 +111,11 @@ class _Groups:
         self, open_tx: int | None, carried: Mapping[int, tuple[int, Relation]]
     ) -> dict[int, tuple[int, Relation]]:
         """What the transaction that goes on has so far, by table."""
-        return {table: (count, relation) for tx, table, count, relation in self._with(carried) if tx == open_tx}
+        return {
+            table: (count, relation) for tx, table, count, relation in self._merge_carried(carried) if tx == open_tx
+        }
 
-    def _with(self, carried: Mapping[int, tuple[int, Relation]]) -> list[tuple[int, int, int, Relation]]:
+    def _merge_carried(self, carried: Mapping[int, tuple[int, Relation]]) -> list[tuple[int, int, int, Relation]]:
         """The groups, and those of transaction 0 that have no change in this piece."""
         found = list(zip(self.tx.tolist(), self.table.tolist(), self.count.tolist(), self.relations, strict=True))
         met = {table for tx, table, *_ in found if tx == 0}

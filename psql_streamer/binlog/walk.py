@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from psql_streamer.binlog.cell_bytes import Block
 from psql_streamer.binlog.layouts import Layout, LayoutArrays
 from psql_streamer.binlog.lockstep import LEAST_LANES, Lanes, Walked, walk_side_by_side
-from psql_streamer.cells import ragged
+from psql_streamer.cells import expand_ranges
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Index
 
@@ -49,7 +49,7 @@ def walk(block: Block, parts: Sequence[RowsPart]) -> WalkedImages:
         for part, cursor in zip(left.part.tolist(), left.cursor.tolist(), strict=True):
             alone.append((part, cursor))
     walked.append(_walk_alone(block.data, parts, alone))
-    return _in_order(walked, len(parts))
+    return _order_images(walked, len(parts))
 
 
 def _group(
@@ -81,7 +81,7 @@ def _walk_alone(data: bytes, parts: Sequence[RowsPart], alone: Sequence[tuple[in
         try:
             _walk_part(data, parts[part], cursor, at, variable, lengths)
         except IndexError:
-            raise _too_long(parts[part][-1]) from None
+            raise _make_too_long_error(parts[part][-1]) from None
         images.append(len(at) - before)
     return Walked(
         np.repeat(np.array([part for part, _ in alone], np.int64), images),
@@ -96,14 +96,14 @@ def _walk_part(
     if not any(layout.nulls for layout in layouts):
         # Of rows without columns (INSERT with no values, binlog_row_image=MINIMAL) the server writes one an event.
         if cursor < end:
-            raise _too_short(name)
+            raise _make_too_short_error(name)
         starts += [cursor] * len(layouts)
         variable += [0] * len(layouts)
     while cursor < end:
         for layout in layouts:
             starts.append(cursor)
             behind = cursor + layout.nulls
-            steps, rest = layout.steps(data[cursor:behind])
+            steps, rest = layout.look_up_steps(data[cursor:behind])
             variable.append(len(steps))
             cursor = behind
             for skip, prefix in steps:
@@ -113,10 +113,10 @@ def _walk_part(
                 cursor += prefix + length
             cursor += rest
             if cursor > end:
-                raise _too_long(name)
+                raise _make_too_long_error(name)
 
 
-def _in_order(walked: Sequence[Walked], parts: int) -> WalkedImages:
+def _order_images(walked: Sequence[Walked], parts: int) -> WalkedImages:
     """The images of a part one behind the other, part by part."""
     part, at, variable, lengths = (np.concatenate(found) for found in zip(*walked, strict=True))
     images = np.bincount(part, minlength=parts)
@@ -125,14 +125,14 @@ def _in_order(walked: Sequence[Walked], parts: int) -> WalkedImages:
     order = np.argsort(part, kind="stable")
     begins = np.append(0, np.cumsum(variable[order]))
     first = np.append(0, np.cumsum(variable))[:-1]
-    return WalkedImages(at[order], images, lengths[ragged(first[order], begins)])
+    return WalkedImages(at[order], images, lengths[expand_ranges(first[order], begins)])
 
 
-def _too_long(name: str) -> ProtocolError:
+def _make_too_long_error(name: str) -> ProtocolError:
     return ProtocolError(f"a row of {name} is longer than its event")
 
 
-def _too_short(name: str) -> ProtocolError:
+def _make_too_short_error(name: str) -> ProtocolError:
     return ProtocolError(f"a rows event of {name} has rows without columns, and bytes of them")
 
 
@@ -156,7 +156,7 @@ def find_cells(data: NDArray[np.uint8], walked: WalkedImages, layout: Index, arr
     columns = arrays.columns[layout]
     begins = np.zeros(len(layout) + 1, np.int64)
     np.cumsum(columns, out=begins[1:])
-    which = ragged(arrays.first[layout], begins)
+    which = expand_ranges(arrays.first[layout], begins)
     bit = arrays.bit[which]
     absent = bit < 0
     bit[absent] = 0

@@ -45,13 +45,13 @@ def require_same_stream(
     if of_position and not of_position.keys() & found.keys():
         differing = list(of_position)  # a source of another kind had this name
     if differing:
-        what = ", ".join(f'{key} "{of_position[key]}", {_described(found.get(key))}' for key in differing)
-        raise PositionRefused(f"{position} was made with {what}", f"if that is right, {_choices(source)}")
+        what = ", ".join(f'{key} "{of_position[key]}", {_describe_current(found.get(key))}' for key in differing)
+        raise PositionRefused(f"{position} was made with {what}", f"if that is right, {_describe_choices(source)}")
 
 
-def _choices(source: Source) -> str:
+def _describe_choices(source: Source) -> str:
     return source.gap_remedy + (f"; or set {source.override_key} to where to go on" if source.override_key else "")
 
 
-def _described(value: str | None) -> str:
+def _describe_current(value: str | None) -> str:
     return "of which this source knows nothing" if value is None else f'now "{value}"'

@@ -69,14 +69,14 @@ class Store:
                 self._write_format()
         except lmdb.Error as error:
             self.close()
-            raise self._unusable(error) from None
+            raise self._make_unusable_error(error) from None
 
     def open_to_read(self) -> int:
         """Open beside a process that may hold the file; that one's PID, 0 for none. StoreError as `open`.
 
         Nothing can be stored. A file that does not exist is made by nobody: StoreError.
         """
-        holder = self._holder()
+        holder = self._find_holder()
         try:
             self._environment = self._open(readonly=True)
             self._format()
@@ -85,7 +85,7 @@ class Store:
             self._snapshots = self._open_snapshots_to_read()
         except lmdb.Error as error:
             self.close()
-            raise self._unusable(error) from None
+            raise self._make_unusable_error(error) from None
         return holder
 
     def get(self, source: str) -> StoredPosition | None:
@@ -94,20 +94,20 @@ class Store:
             value = transaction.get(source.encode())
         return None if value is None else self._decode(source, value)
 
-    def all(self) -> dict[str, StoredPosition]:
+    def read_all(self) -> dict[str, StoredPosition]:
         """Every record, by source."""
         with self._environment.begin(db=self._positions) as transaction:
             return {
                 bytes(key).decode(): self._decode(bytes(key).decode(), value) for key, value in transaction.cursor()
             }
 
-    def relations(self, source: str) -> list[Relation]:
+    def read_relations(self, source: str) -> list[Relation]:
         """The shapes that a source's tables have at its position. StoreError when one cannot be read."""
-        return [self._decode_relation(source, value) for value in self._values_of(source, self._relations)]
+        return [self._decode_relation(source, value) for value in self._read_values(source, self._relations)]
 
-    def snapshots(self, source: str) -> list[StoredSnapshot]:
+    def read_snapshots(self, source: str) -> list[StoredSnapshot]:
         """What was asked of a source, in the order in which it was. StoreError when one cannot be read."""
-        found = [self._decode_snapshot(source, value) for value in self._values_of(source, self._snapshots)]
+        found = [self._decode_snapshot(source, value) for value in self._read_values(source, self._snapshots)]
         return sorted(found, key=lambda stored: stored.request.asked_at)
 
     def put_snapshots(self, source: str, stored: Iterable[StoredSnapshot], removed: Iterable[str] = ()) -> None:
@@ -115,10 +115,10 @@ class Store:
 
         From any thread; StoreError while the file is not open.
         """
-        with self._changing() as transaction:
+        with self._begin_transaction() as transaction:
             self._write_snapshots(transaction, source, stored)
             for snapshot in removed:
-                transaction.delete(_key_of(source, snapshot), db=self._snapshots)
+                transaction.delete(_make_key(source, snapshot), db=self._snapshots)
 
     def put(
         self, source: str, record: StoredPosition, relations: Iterable[Relation] = (), dropped: Iterable[Relation] = ()
@@ -133,35 +133,35 @@ class Store:
                 written = encode_position(record, transaction.get(place, db=self._positions))
                 transaction.put(place, written, db=self._positions)
                 for relation in dropped:
-                    transaction.delete(_key_of(source, relation.id), db=self._relations)
+                    transaction.delete(_make_key(source, relation.id), db=self._relations)
                 for relation in relations:
-                    key = _key_of(source, relation.id)
+                    key = _make_key(source, relation.id)
                     written = encode_relation(relation, transaction.get(key, db=self._relations))
                     transaction.put(key, written, db=self._relations)
         except lmdb.Error as error:
-            raise self._unusable(error) from None
+            raise self._make_unusable_error(error) from None
 
-    def lineage(self, source: str) -> str:
+    def read_lineage(self, source: str) -> str:
         """Which notes of transactions belong to a source's position: see checkpoint.notes. Empty for none."""
         with self._environment.begin(db=self._meta) as transaction:
-            return bytes(transaction.get(_lineage_key(source), b"")).decode()
+            return bytes(transaction.get(_make_lineage_key(source), b"")).decode()
 
     def put_lineage(self, source: str, lineage: str) -> None:
         """Remember it; on return it is on disk. Empty: no notes belong to the position any more."""
-        with self._changing() as transaction:
+        with self._begin_transaction() as transaction:
             if lineage:
-                transaction.put(_lineage_key(source), lineage.encode(), db=self._meta)
+                transaction.put(_make_lineage_key(source), lineage.encode(), db=self._meta)
             else:
-                transaction.delete(_lineage_key(source), db=self._meta)
+                transaction.delete(_make_lineage_key(source), db=self._meta)
 
     def forget(self, source: str) -> bool:
         """Remove a source's record, its tables' shapes and what was asked of it; whether there was anything."""
-        with self._changing() as transaction:
+        with self._begin_transaction() as transaction:
             return self._forget(transaction, source)
 
     def begin_again(self, source: str, snapshot: StoredSnapshot) -> None:
         """Forget everything of a source, and leave this snapshot for its next start: both or none."""
-        with self._changing() as transaction:
+        with self._begin_transaction() as transaction:
             self._forget(transaction, source)
             self._write_snapshots(transaction, source, [snapshot])
 
@@ -205,7 +205,7 @@ class Store:
             text = bytes(transaction.get(_FORMAT_KEY, b"1"))
         if not text.isdigit():
             self.close()
-            raise self._unusable(lmdb.InvalidError("its format is no number"))
+            raise self._make_unusable_error(lmdb.InvalidError("its format is no number"))
         written = int(text)
         if written > FORMAT:
             self.close()
@@ -242,7 +242,7 @@ class Store:
         os.ftruncate(self._owner, 0)
         os.pwrite(self._owner, str(os.getpid()).encode(), 0)
 
-    def _holder(self) -> int:
+    def _find_holder(self) -> int:
         """The process that has the file open; 0 for none."""
         try:
             owner = os.open(self._path.with_name(self._path.name + "-owner"), os.O_RDONLY | os.O_CLOEXEC)
@@ -257,7 +257,7 @@ class Store:
         return 0
 
     @contextmanager
-    def _changing(self) -> Iterator[Any]:
+    def _begin_transaction(self) -> Iterator[Any]:
         """A transaction that is on disk when it is left; StoreError when the file cannot be written or is not open."""
         try:
             with self._writing:
@@ -266,13 +266,13 @@ class Store:
                 with self._environment.begin(write=True) as transaction:
                     yield transaction
         except lmdb.Error as error:
-            raise self._unusable(error) from None
+            raise self._make_unusable_error(error) from None
 
-    def _values_of(self, source: str, database: Any) -> list[bytes]:
+    def _read_values(self, source: str, database: Any) -> list[bytes]:
         """The values of a source, of a database whose keys are of _key_of; none of a database that is not there."""
         if database is None:
             return []
-        prefix, found = _key_of(source, ""), []
+        prefix, found = _make_key(source, ""), []
         with self._environment.begin(db=database) as transaction, transaction.cursor() as cursor:
             cursor.set_range(prefix)
             for key, value in cursor:
@@ -283,14 +283,14 @@ class Store:
 
     def _write_snapshots(self, transaction: Any, source: str, snapshots: Iterable[StoredSnapshot]) -> None:
         for stored in snapshots:
-            key = _key_of(source, stored.request.id)
+            key = _make_key(source, stored.request.id)
             written = encode_snapshot(stored, transaction.get(key, db=self._snapshots))
             transaction.put(key, written, db=self._snapshots)
 
     def _forget(self, transaction: Any, source: str) -> bool:
         found = bool(transaction.delete(source.encode(), db=self._positions))
-        transaction.delete(_lineage_key(source), db=self._meta)
-        prefix = _key_of(source, "")
+        transaction.delete(_make_lineage_key(source), db=self._meta)
+        prefix = _make_key(source, "")
         for database in (self._relations, self._snapshots):
             with transaction.cursor(database) as cursor:
                 while cursor.set_range(prefix) and bytes(cursor.key()).startswith(prefix):
@@ -305,7 +305,7 @@ class Store:
         except lmdb.NotFoundError:
             return None
 
-    def _unusable(self, error: lmdb.Error) -> StoreError:
+    def _make_unusable_error(self, error: lmdb.Error) -> StoreError:
         if isinstance(error, lmdb.MapFullError):
             return StoreError(f"lmdb: {self._path} is full", "raise lmdbMapSize")
         if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.CorruptedError):
@@ -321,30 +321,30 @@ class Store:
         try:
             return decode_position(value)
         except UNREADABLE:
-            raise self._unreadable(source) from None
+            raise self._make_unreadable_error(source) from None
 
     def _decode_relation(self, source: str, value: bytes) -> Relation:
         try:
             return decode_relation(value)
         except UNREADABLE:
-            raise self._unreadable(source) from None
+            raise self._make_unreadable_error(source) from None
 
     def _decode_snapshot(self, source: str, value: bytes) -> StoredSnapshot:
         try:
             return decode_snapshot(value)
         except UNREADABLE:
-            raise self._unreadable(source) from None
+            raise self._make_unreadable_error(source) from None
 
-    def _unreadable(self, source: str) -> StoreError:
+    def _make_unreadable_error(self, source: str) -> StoreError:
         return StoreError(
             f'lmdb: the record of source "{source}" in {self._path} cannot be read',
             f"forget it (psql-streamer position forget {source}) or restore the file from a backup",
         )
 
 
-def _lineage_key(source: str) -> bytes:
+def _make_lineage_key(source: str) -> bytes:
     return f"{_LINEAGE}{source}".encode()
 
 
-def _key_of(source: str, one: str) -> bytes:
+def _make_key(source: str, one: str) -> bytes:
     return f"{source}\0{one}".encode()

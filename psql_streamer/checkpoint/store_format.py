@@ -31,9 +31,9 @@ UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticErro
 class StoredPosition:
     """What is remembered of a source: how far its changes are durable, and of which stream that is true.
 
-    stream: Source.stream_identity. override: the place that the source was sent to last (Source.position_override), as
-    text; empty for none. serial: it increases from position to position, from session to session, where a sink's
-    transactions note positions, too; 0 elsewhere.
+    stream: Source.read_stream_identity. override: the place that the source was sent to last
+    (Source.position_override), as text; empty for none. serial: it increases from position to position, from session to
+    session, where a sink's transactions note positions, too; 0 elsewhere.
     """
 
     position: Position
@@ -62,14 +62,14 @@ def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
         "override": stored.override,
         "serial": stored.serial,
     }
-    return json.dumps(_drop_old_fields(_unknown_fields(before)) | fields).encode()
+    return json.dumps(_drop_old_fields(_parse_earlier_fields(before)) | fields).encode()
 
 
 def decode_position(written: bytes) -> StoredPosition:
     """Raises one of UNREADABLE for what is no position."""
     fields = json.loads(bytes(written))
     if "position" not in fields:
-        return _position_of_format_2(fields)
+        return _decode_format_2_position(fields)
     position = Position(dict(fields["position"]), str(fields["shown"]))
     return StoredPosition(
         position, dict(fields["stream"]), str(fields.get("override", "")), int(fields.get("serial", 0))
@@ -78,14 +78,14 @@ def decode_position(written: bytes) -> StoredPosition:
 
 def encode_relation(relation: Relation, before: bytes | None) -> bytes:
     """Without what the source knows of the types: it asks again. before: what was written of the table, if anything."""
-    identity, kept = relation.replica_identity, _unknown_fields(before)
-    of_columns = _unknown_fields_of_columns(kept.get("columns"))
+    identity, kept = relation.replica_identity, _parse_earlier_fields(before)
+    of_columns = _select_unknown_column_fields(kept.get("columns"))
     fields = {
         "id": relation.id,
         "schema": relation.schema,
         "table": relation.table,
         "columns": [
-            {"name": column.name, "key": column.key, **_type_fields(column.type), **of_columns.get(column.name, {})}
+            {"name": column.name, "key": column.key, **_encode_type(column.type), **of_columns.get(column.name, {})}
             for column in relation.columns
         ],
         "replica_identity": None if identity is None else chr(identity),
@@ -98,10 +98,10 @@ def decode_relation(written: bytes) -> Relation:
     """Raises one of UNREADABLE for what is no shape of a table."""
     fields = json.loads(bytes(written))
     if isinstance(fields, list):
-        return _relation_of_format_1(fields)
+        return _decode_format_1_relation(fields)
     if "id" not in fields:
-        return _relation_of_format_2(fields)
-    columns = tuple(Column(column["name"], _type(column), column["key"]) for column in fields["columns"])
+        return _decode_format_2_relation(fields)
+    columns = tuple(Column(column["name"], _decode_type(column), column["key"]) for column in fields["columns"])
     identity = fields["replica_identity"]
     known = None if identity is None else ReplicaIdentity(ord(identity))
     return Relation(fields["id"], fields["schema"], fields["table"], columns, known, fields["version"])
@@ -118,7 +118,7 @@ def encode_snapshot(stored: StoredSnapshot, before: bytes | None) -> bytes:
         "ended": None if stored.ended is None else stored.ended.value,
     }
     keys = {} if request.keys is None else {"keys": request.keys.value}
-    return json.dumps({"tables": tables} | keys | _unknown_fields(before) | fields).encode()
+    return json.dumps({"tables": tables} | keys | _parse_earlier_fields(before) | fields).encode()
 
 
 def decode_snapshot(written: bytes) -> StoredSnapshot:
@@ -130,7 +130,7 @@ def decode_snapshot(written: bytes) -> StoredSnapshot:
     return StoredSnapshot(request, None if fields["ended"] is None else SnapshotState(fields["ended"]))
 
 
-def _type_fields(kind: ColumnType) -> dict[str, Any]:
+def _encode_type(kind: ColumnType) -> dict[str, Any]:
     match kind:
         case PostgresType():
             return {"type_oid": kind.oid, "typmod": kind.typmod}
@@ -143,7 +143,7 @@ def _type_fields(kind: ColumnType) -> dict[str, Any]:
             assert_never(kind)
 
 
-def _type(column: Mapping[str, Any]) -> ColumnType:
+def _decode_type(column: Mapping[str, Any]) -> ColumnType:
     if "arrow" not in column:
         form = PostgresType(column["type_oid"], column["typmod"])
         return TextType(column["native"], form) if "native" in column else form
@@ -151,7 +151,7 @@ def _type(column: Mapping[str, Any]) -> ColumnType:
     return ArrowType(schema.field(0).type, column["native"])
 
 
-def _unknown_fields(before: bytes | None) -> dict[str, Any]:
+def _parse_earlier_fields(before: bytes | None) -> dict[str, Any]:
     """All fields of an object that was written before; those that are known are overwritten."""
     fields = None if before is None else json.loads(bytes(before))
     return fields if isinstance(fields, dict) else {}
@@ -160,7 +160,7 @@ def _unknown_fields(before: bytes | None) -> dict[str, Any]:
 _COLUMN_FIELDS = frozenset({"name", "key", "type_oid", "typmod", "native", "arrow"})
 
 
-def _unknown_fields_of_columns(columns: Any) -> dict[str, dict[str, Any]]:
+def _select_unknown_column_fields(columns: Any) -> dict[str, dict[str, Any]]:
     """By name, the fields of columns that were written before and are not known."""
     known = [column for column in columns if isinstance(column, dict)] if isinstance(columns, list) else []
     return {
@@ -176,26 +176,26 @@ def _drop_old_fields(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in (*_POSITION_OF_FORMAT_2, "fence")}
 
 
-def _position_of_format_2(fields: Mapping[str, Any]) -> StoredPosition:
+def _decode_format_2_position(fields: Mapping[str, Any]) -> StoredPosition:
     """The position of a PostgreSQL source: there was no other kind."""
-    position = WalPosition.of(Position({name: fields[name] for name in _POSITION_OF_FORMAT_2}, "")).position
+    position = WalPosition.from_position(Position({name: fields[name] for name in _POSITION_OF_FORMAT_2}, "")).position
     return StoredPosition(position, dict(fields["fence"]), str(fields.get("override", "")))
 
 
-def _relation_of_format_2(fields: Mapping[str, Any]) -> Relation:
+def _decode_format_2_relation(fields: Mapping[str, Any]) -> Relation:
     columns = [(column["name"], column["type_oid"], column["typmod"], column["key"]) for column in fields["columns"]]
     identity = ReplicaIdentity(ord(fields["replica_identity"]))
     table = fields["oid"], fields["schema"], fields["table"]
-    return _relation(*table, identity, columns, fields["version"], fields["keyed"])
+    return _make_relation(*table, identity, columns, fields["version"], fields["keyed"])
 
 
-def _relation_of_format_1(fields: list[Any]) -> Relation:
+def _decode_format_1_relation(fields: list[Any]) -> Relation:
     oid, schema, table, identity, columns, version, keyed = fields
     named = [(name, type_oid, typmod, key) for name, type_oid, typmod, key, _ in columns]
-    return _relation(oid, schema, table, ReplicaIdentity(identity), named, version, keyed)
+    return _make_relation(oid, schema, table, ReplicaIdentity(identity), named, version, keyed)
 
 
-def _relation(
+def _make_relation(
     oid: int,
     schema: str,
     table: str,

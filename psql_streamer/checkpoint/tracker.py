@@ -64,7 +64,7 @@ class Tracker:
             self._unacknowledged[sink] -= 1
         self._settle()
 
-    def unacknowledged(self, sink: str) -> int:
+    def count_unacknowledged(self, sink: str) -> int:
         """How many batches a sink does not have yet."""
         return self._unacknowledged[sink]
 
@@ -82,7 +82,7 @@ class Tracker:
         """Batches in flight."""
         return len(self._in_flight)
 
-    def oldest(self) -> tuple[float, frozenset[str]] | None:
+    def find_oldest(self) -> tuple[float, frozenset[str]] | None:
         """Since when the oldest batch has been in flight, and which sinks it waits for."""
         if not self._in_flight:
             return None

@@ -10,7 +10,7 @@ from psql_streamer import logs
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import CaptureRequest
-from psql_streamer.trial.capturing import build_source, capture, require_published, table_filter
+from psql_streamer.trial.capturing import build_source, capture, make_table_filter, require_published
 from psql_streamer.trial.event_lines import EventWriter
 from psql_streamer.trial.scrubbing import Scrubber
 
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     """Write the lines to stdout; whether there were any. What is said of it goes to stderr."""
     if arguments.keep and not arguments.scrub:
         raise ConfigError(["--keep names columns that --scrub leaves as they are: say --scrub, too"])
-    fits = table_filter(arguments.table)
+    fits = make_table_filter(arguments.table)
     source = build_source(config, arguments.source)
     request = CaptureRequest(fits, arguments.number, arguments.existing, logs.complain)
     of_its_own = source.make_capture(request)

@@ -23,7 +23,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--timeout",
-        type=_seconds,
+        type=_parse_seconds,
         default=DEFAULT_SECONDS,
         metavar="SECONDS",
         help=f"end with fewer changes after so long; default: {DEFAULT_SECONDS:g}",
@@ -35,7 +35,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--scrub", action="store_true", help="replace every value by one of the same type and shape that tells nothing"
     )
     command.add_argument(
-        "--keep", type=_names, default=frozenset(), metavar="COLUMN,...", help="columns that --scrub leaves as they are"
+        "--keep",
+        type=_parse_names,
+        default=frozenset(),
+        metavar="COLUMN,...",
+        help="columns that --scrub leaves as they are",
     )
 
 
@@ -45,7 +49,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -55,5 +59,5 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _names(text: str) -> frozenset[str]:
+def _parse_names(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(",") if name.strip())

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Self
 
 from psql_streamer.errors import StreamerError
-from psql_streamer.event_reader.keys import members_of_key
+from psql_streamer.event_reader.keys import decode_key_columns
 
 _LONGEST = 256 << 10
 """Bytes of a key; several must be posted at once."""
@@ -41,7 +41,7 @@ class KeyFile:
                 continue
             if len(document) > _LONGEST:
                 raise StreamerError(f"{where}: key {number} is longer than {_LONGEST} bytes", "leave it out")
-            if b"\n" in document or not members_of_key(document):
+            if b"\n" in document or not decode_key_columns(document):
                 raise StreamerError(
                     f"{where}: key {number} is no JSON object with the key's columns by name", 'write {"id": 1}, say'
                 )
@@ -50,7 +50,7 @@ class KeyFile:
             self._file.write(document + b"\n")
             self._count += 1
 
-    def block(self, first: int, most_keys: int, most_bytes: int) -> list[bytes]:
+    def read_block(self, first: int, most_keys: int, most_bytes: int) -> list[bytes]:
         """Keys from one on; one at least, if there are any."""
         if first >= self._count:
             return []

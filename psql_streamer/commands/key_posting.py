@@ -16,7 +16,7 @@ from psql_streamer.commands.snapshot_text import Snapshot
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError, StreamerError
 from psql_streamer.interfaces import KeysRequest
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.snapshots import KeyForm
 
 _KEYS_POSTED_AT_ONCE, _BYTES_AT_ONCE = 5000, 512 << 10
@@ -31,7 +31,7 @@ def fill(keys: KeyFile, arguments: argparse.Namespace, config: Config) -> KeyFor
         raise ConfigError(["--form is of keys in a file (--keys): of topics the sink's format says it"])
     source = _choose_source(config, arguments.source)
     sink = _choose_sink(config, source, arguments.sink)
-    if not arguments.same_keys and (handlers := config.handler_names(sink)):
+    if not arguments.same_keys and (handlers := config.list_handler_names(sink)):
         rules = (
             f"sink {sink} has the handler {', '.join(handlers)}, whose rules may write other keys than the table has"
         )
@@ -40,7 +40,7 @@ def fill(keys: KeyFile, arguments: argparse.Namespace, config: Config) -> KeyFor
     if not dot:
         raise ConfigError([f"--table: say {arguments.table} with its schema"])
     request = KeysRequest(source, schema, table, arguments.topic, arguments.mixed, logs.complain)
-    found = config.sinks[sink].build().alive_keys(request)
+    found = config.sinks[sink].build().find_alive_keys(request)
     keys.add(found.documents, f"sink {sink}")
     logs.complain(f"{len(keys):,} keys of {arguments.table} are there, as the topics of sink {sink} have it")
     return found.form
@@ -66,7 +66,7 @@ def _choose_source(config: Config, source: str | None) -> str:
     if source is None:
         raise ConfigError([f"{config.name}: which source: say it with --source: {', '.join(config.sources)}"])
     if source not in config.sources:
-        raise ConfigError([f'{config.name}: there is no source "{source}"{nearest(source, config.sources)}'])
+        raise ConfigError([f'{config.name}: there is no source "{source}"{suggest_nearest(source, config.sources)}'])
     return source
 
 
@@ -78,7 +78,7 @@ def _choose_sink(config: Config, source: str, sink: str | None) -> str:
         which = ", ".join(able) or "none takes from it"
         raise ConfigError([f"{config.name}: which sink of source {source}: say it with --sink: {which}"])
     if sink not in able:
-        raise ConfigError([f'{config.name}: source {source} has no sink "{sink}"{nearest(sink, able)}'])
+        raise ConfigError([f'{config.name}: source {source} has no sink "{sink}"{suggest_nearest(sink, able)}'])
     return sink
 
 
@@ -98,17 +98,17 @@ class KeyPoster:
         """As many as the service takes for a moment; how the snapshot is then. Errors as of ServiceClient.get."""
         self.last = self._client.get(self._path)
         until = time.monotonic() + _SHOW_SECONDS
-        while not Snapshot.of(self.last).progress.state.ended and time.monotonic() < until:
+        while not Snapshot.from_shown(self.last).progress.state.ended and time.monotonic() < until:
             before = self.last["keys"]["next"]
             if before >= len(self._keys) and self.last["keys"]["complete"]:
                 break
             if not self._post_block(before) or self.last["keys"]["next"] == before:
                 break
-        return Snapshot.of(self.last)
+        return Snapshot.from_shown(self.last)
 
     def _post_block(self, first: int) -> bool:
         """Whether it took keys."""
-        block = self._keys.block(first, _KEYS_POSTED_AT_ONCE, _BYTES_AT_ONCE)
+        block = self._keys.read_block(first, _KEYS_POSTED_AT_ONCE, _BYTES_AT_ONCE)
         complete = b"true" if first + len(block) == len(self._keys) else b"false"
         body = b'{"from":%d,"keys":[%s],"complete":%s}' % (first, b",".join(block), complete)
         try:

@@ -69,7 +69,7 @@ class ServiceClient:
                 "look what listens there, or give the service's configuration with -config",
             )
         if code == HTTPStatus.UNAUTHORIZED:
-            raise self._unauthorized()
+            raise self._make_unauthorized_error()
         if code >= HTTPStatus.BAD_REQUEST:
             raise RequestRefused(code, str(answer["error"]))
         return answer
@@ -94,7 +94,7 @@ class ServiceClient:
         finally:
             connection.close()
 
-    def _unauthorized(self) -> RequestRefused:
+    def _make_unauthorized_error(self) -> RequestRefused:
         has = "has none" if self._config.http_token is None else "has another one"
         return RequestRefused(
             HTTPStatus.UNAUTHORIZED,

@@ -15,7 +15,7 @@ from psql_streamer.commands.key_file import KeyFile
 from psql_streamer.commands.key_posting import KeyPoster, fill
 from psql_streamer.commands.service_client import ServiceClient
 from psql_streamer.commands.snapshot_follow import follow
-from psql_streamer.commands.snapshot_text import Snapshot, details, overview, summary
+from psql_streamer.commands.snapshot_text import Snapshot, show_details, show_overview, summarize_snapshot
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.redaction import redact
@@ -36,7 +36,7 @@ def _start(arguments: argparse.Namespace, client: ServiceClient) -> bool:
     shown = client.post("/snapshots", {key: value for key, value in wanted.items() if value is not None})
     if arguments.wait:
         return _follow(arguments, client, shown["id"], shown["source"])
-    return _print(arguments, shown, [summary(Snapshot.of(shown))])
+    return _print(arguments, shown, [summarize_snapshot(Snapshot.from_shown(shown))])
 
 
 def _reconcile(arguments: argparse.Namespace, config: Config) -> bool:
@@ -46,8 +46,8 @@ def _reconcile(arguments: argparse.Namespace, config: Config) -> bool:
         form = fill(keys, arguments, config)
         wanted = {"source": arguments.source, "tables": [arguments.table], "keys": form.value}
         shown = client.post("/snapshots", {key: value for key, value in wanted.items() if value is not None})
-        path = _path(shown["id"], shown["source"])
-        poster = KeyPoster(client, path, _path(shown["id"], shown["source"], "/keys"), keys)
+        path = _make_path(shown["id"], shown["source"])
+        poster = KeyPoster(client, path, _make_path(shown["id"], shown["source"], "/keys"), keys)
         try:
             snapshot = follow(poster.post, sys.stderr if arguments.json else sys.stdout)
         except KeyboardInterrupt:
@@ -66,29 +66,29 @@ def _list(arguments: argparse.Namespace, client: ServiceClient) -> bool:
     answer = client.get("/snapshots")
     if arguments.source is not None:
         answer["snapshots"] = [one for one in answer["snapshots"] if one["source"] == arguments.source]
-    return _print(arguments, answer, overview([Snapshot.of(one) for one in answer["snapshots"]]))
+    return _print(arguments, answer, show_overview([Snapshot.from_shown(one) for one in answer["snapshots"]]))
 
 
 def _show(arguments: argparse.Namespace, client: ServiceClient) -> bool:
     if arguments.follow:
         return _follow(arguments, client, arguments.id, arguments.source)
-    shown = client.get(_path(arguments.id, arguments.source))
-    return _print(arguments, shown, details(Snapshot.of(shown)))
+    shown = client.get(_make_path(arguments.id, arguments.source))
+    return _print(arguments, shown, show_details(Snapshot.from_shown(shown)))
 
 
 def _pause(arguments: argparse.Namespace, client: ServiceClient) -> bool:
-    shown = client.post(_path(arguments.id, arguments.source, "/pause"))
-    return _print(arguments, shown, [summary(Snapshot.of(shown))])
+    shown = client.post(_make_path(arguments.id, arguments.source, "/pause"))
+    return _print(arguments, shown, [summarize_snapshot(Snapshot.from_shown(shown))])
 
 
 def _resume(arguments: argparse.Namespace, client: ServiceClient) -> bool:
-    shown = client.post(_path(arguments.id, arguments.source, "/resume"))
-    return _print(arguments, shown, [summary(Snapshot.of(shown))])
+    shown = client.post(_make_path(arguments.id, arguments.source, "/resume"))
+    return _print(arguments, shown, [summarize_snapshot(Snapshot.from_shown(shown))])
 
 
 def _cancel(arguments: argparse.Namespace, client: ServiceClient) -> bool:
-    shown = client.delete(_path(arguments.id, arguments.source))
-    return _print(arguments, shown, [summary(Snapshot.of(shown))])
+    shown = client.delete(_make_path(arguments.id, arguments.source))
+    return _print(arguments, shown, [summarize_snapshot(Snapshot.from_shown(shown))])
 
 
 _RUN: Mapping[str, Callable[[argparse.Namespace, ServiceClient], bool]] = {
@@ -106,8 +106,8 @@ def _follow(arguments: argparse.Namespace, client: ServiceClient, name: str, sou
     last: list[Any] = []
 
     def read() -> Snapshot:
-        last[:] = [client.get(_path(name, source))]
-        return Snapshot.of(last[0])
+        last[:] = [client.get(_make_path(name, source))]
+        return Snapshot.from_shown(last[0])
 
     try:
         snapshot = follow(read, sys.stderr if arguments.json else sys.stdout)
@@ -130,7 +130,7 @@ def _accept_gap(arguments: argparse.Namespace, config: Config) -> bool:
     return _print(arguments, {"id": name, "source": source, "forgotten_position": position}, [line])
 
 
-def _path(name: str, source: str | None, action: str = "") -> str:
+def _make_path(name: str, source: str | None, action: str = "") -> str:
     query = "" if source is None else f"?source={quote(source, safe='')}"
     return f"/snapshots/{quote(name, safe='')}{action}{query}"
 

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TextIO
 
 from psql_streamer.commands.service_client import RequestRefused, ServiceAway
-from psql_streamer.commands.snapshot_text import Snapshot, bars, summary
+from psql_streamer.commands.snapshot_text import Snapshot, show_bars, summarize_snapshot
 
 _LINE_SECONDS = 10.0
 """Between two lines that say the same but for figures."""
@@ -29,7 +29,7 @@ class _Bars:
 
     def show(self, snapshot: Snapshot) -> None:
         size = shutil.get_terminal_size()
-        lines = bars(snapshot, size.columns, size.lines)
+        lines = show_bars(snapshot, size.columns, size.lines)
         up = f"\x1b[{self._written}A" if self._written else ""
         self._out.write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
         self._out.flush()
@@ -55,7 +55,7 @@ class _Lines:
         if happened == self._last and time.monotonic() < self._next:
             return
         self._last, self._next = happened, time.monotonic() + _LINE_SECONDS
-        self.say(summary(snapshot))
+        self.say(summarize_snapshot(snapshot))
 
     def say(self, line: str) -> None:
         self._out.write(f"{line}\n")

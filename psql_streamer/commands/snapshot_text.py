@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from psql_streamer.errors import StreamerError
-from psql_streamer.snapshot_figures import describe_keys, share, share_of_table, tables_left
+from psql_streamer.snapshot_figures import compute_share, compute_table_share, count_tables_left, describe_keys
 from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableProgress, TableState
 
 _FIRST = (TableState.READING, TableState.FAILED, TableState.WAITING, TableState.DONE)
@@ -25,7 +25,7 @@ class Snapshot:
     progress: SnapshotProgress
 
     @classmethod
-    def of(cls, shown: Mapping[str, Any]) -> Snapshot:
+    def from_shown(cls, shown: Mapping[str, Any]) -> Snapshot:
         """StreamerError for what a newer version says."""
         try:
             tables = [
@@ -55,59 +55,61 @@ class Snapshot:
             raise StreamerError("the service speaks of snapshots as another version does", "use that version") from None
 
 
-def summary(snapshot: Snapshot) -> str:
+def summarize_snapshot(snapshot: Snapshot) -> str:
     """A snapshot in a line."""
     progress = snapshot.progress
     done = sum(table.state is TableState.DONE for table in progress.tables)
-    parts = [f"{done} of {len(progress.tables)} tables", _rows(progress)]
+    parts = [f"{done} of {len(progress.tables)} tables", _describe_rows(progress)]
     if progress.state is SnapshotState.RUNNING:
         parts.append(f"{progress.rows_per_second:,.0f} {'rows' if progress.keys is None else 'keys'}/s")
     if progress.seconds_left is not None and not progress.state.ended:
-        parts.append(f"{duration(progress.seconds_left)} left")
+        parts.append(f"{show_duration(progress.seconds_left)} left")
     if progress.state.ended:
-        parts.append(f"in {duration(progress.seconds)}")
+        parts.append(f"in {show_duration(progress.seconds)}")
     reason = f": {progress.reason}" if progress.reason else ""
-    return f"{progress.id} {_state(snapshot)}: {', '.join(parts)}{reason}"
+    return f"{progress.id} {_describe_state(snapshot)}: {', '.join(parts)}{reason}"
 
 
-def bars(snapshot: Snapshot, columns: int, lines: int) -> list[str]:
+def show_bars(snapshot: Snapshot, columns: int, lines: int) -> list[str]:
     """The summary, and a bar for every table; of many tables those that are read, and how many more there are."""
     tables = sorted(snapshot.progress.tables, key=lambda table: _FIRST.index(table.state))
     room = max(1, lines - 3)
     shown = tables if len(tables) <= room else tables[: room - 1]
     width = min(_LONGEST_NAME, max((len(table.table) for table in shown), default=0))
     found = [
-        summary(snapshot),
-        f"{'':{width}}  {_bar(share(snapshot.progress))}",
-        *(_table(table, width) for table in shown),
+        summarize_snapshot(snapshot),
+        f"{'':{width}}  {_show_bar(compute_share(snapshot.progress))}",
+        *(_describe_table(table, width) for table in shown),
     ]
     if len(tables) > len(shown):
-        left = tables_left(snapshot.progress)
+        left = count_tables_left(snapshot.progress)
         found.append(f"{len(tables) - len(shown)} more tables; {left} in all are not finished")
     return [line if len(line) < columns else f"{line[: max(0, columns - 4)]}..." for line in found]
 
 
-def details(snapshot: Snapshot) -> list[str]:
+def show_details(snapshot: Snapshot) -> list[str]:
     """The summary, and every table with its bar and its reason."""
-    return bars(snapshot, columns=10_000, lines=len(snapshot.progress.tables) + 3)
+    return show_bars(snapshot, columns=10_000, lines=len(snapshot.progress.tables) + 3)
 
 
-def overview(snapshots: Sequence[Snapshot]) -> list[str]:
+def show_overview(snapshots: Sequence[Snapshot]) -> list[str]:
     """A line for each, in columns."""
     if not snapshots:
         return ["no snapshots"]
     rows = [("ID", "SOURCE", "STATE", "TABLES", "ROWS", "LEFT", "ASKED (UTC)", "")]
     for one in snapshots:
         progress = one.progress
-        left = "" if progress.seconds_left is None or progress.state.ended else duration(progress.seconds_left)
-        tables = f"{len(progress.tables) - _unread(progress)}/{len(progress.tables)}"
+        left = "" if progress.seconds_left is None or progress.state.ended else show_duration(progress.seconds_left)
+        tables = f"{len(progress.tables) - _count_unread(progress)}/{len(progress.tables)}"
         asked = datetime.fromtimestamp(progress.asked_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        rows.append((progress.id, one.source, _state(one), tables, _given(progress), left, asked, progress.reason))
+        rows.append(
+            (progress.id, one.source, _describe_state(one), tables, _show_given(progress), left, asked, progress.reason)
+        )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def duration(seconds: float) -> str:
+def show_duration(seconds: float) -> str:
     """`45 s`, `2 min 5 s`, `3 h 20 min`."""
     whole = round(seconds)
     if whole < 60:
@@ -117,19 +119,19 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _given(progress: SnapshotProgress) -> str:
+def _show_given(progress: SnapshotProgress) -> str:
     """For the list: what was given, or how many keys were looked up."""
     return f"{progress.rows:,}" if progress.keys is None else f"{progress.keys.checked:,} keys"
 
 
-def _state(snapshot: Snapshot) -> str:
+def _describe_state(snapshot: Snapshot) -> str:
     """With what is wanted of it, as long as that is not so."""
     state = snapshot.progress.state
     so = {"pause": SnapshotState.PAUSED, "cancel": SnapshotState.CANCELLED}.get(snapshot.wanted, state)
     return state.value if state is so or state.ended else f"{state.value} ({snapshot.wanted} asked)"
 
 
-def _rows(progress: SnapshotProgress) -> str:
+def _describe_rows(progress: SnapshotProgress) -> str:
     if progress.keys is not None:
         return describe_keys(progress.keys)
     estimated = [table.estimated_rows for table in progress.tables]
@@ -138,19 +140,21 @@ def _rows(progress: SnapshotProgress) -> str:
     return f"{progress.rows:,} of about {sum(one or 0 for one in estimated):,} rows"
 
 
-def _table(table: TableProgress, width: int) -> str:
+def _describe_table(table: TableProgress, width: int) -> str:
     name = table.table if len(table.table) <= width else f"{table.table[: width - 3]}..."
     of = "" if table.estimated_rows is None or table.state is TableState.DONE else f" of about {table.estimated_rows:,}"
     reason = f": {table.reason}" if table.reason else ""
-    return f"{name:{width}}  {_bar(share_of_table(table))}  {table.state.value}, {table.rows:,}{of} rows{reason}"
+    return (
+        f"{name:{width}}  {_show_bar(compute_table_share(table))}  {table.state.value}, {table.rows:,}{of} rows{reason}"
+    )
 
 
-def _bar(part: float | None) -> str:
+def _show_bar(part: float | None) -> str:
     if part is None:
         return f"[{'?' * _BAR}]    ?"
     filled = int(part * _BAR)
     return f"[{'#' * filled}{'-' * (_BAR - filled)}] {int(part * 100):3d}%"
 
 
-def _unread(progress: SnapshotProgress) -> int:
+def _count_unread(progress: SnapshotProgress) -> int:
     return sum(table.state is not TableState.DONE for table in progress.tables)

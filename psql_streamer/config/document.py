@@ -32,11 +32,11 @@ class Document:
     templates: dict[KeyPath, str] = field(default_factory=dict)
     hidden: set[KeyPath] = field(default_factory=set)
 
-    def where(self, path: KeyPath) -> str:
+    def name_place(self, path: KeyPath) -> str:
         """How a message names this place: `psql-streamer.toml: source.db1.batchSize`."""
         if path in self.variables:
             return f"environment variable {self.variables[path]}"
-        return f"{self.name}: {dotted(path)}" if path else self.name
+        return f"{self.name}: {show_path(path)}" if path else self.name
 
     def comes_from_variable(self, path: KeyPath) -> bool:
         """Whether an environment variable gave this value, or the list or table that it is in."""
@@ -46,7 +46,7 @@ class Document:
         """Whether the value at this path must not be shown."""
         return path in self.hidden or any(isinstance(key, str) and is_secret(key) for key in path)
 
-    def shown(self, path: KeyPath, value: Any) -> str:
+    def show_value(self, path: KeyPath, value: Any) -> str:
         """The value, as a message may show it."""
         if self.is_secret(path):
             return "the value (not shown)"
@@ -57,15 +57,15 @@ class Document:
         text = redact(text)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
-    def secrets(self, path: KeyPath, hidden: bool) -> Iterator[str]:
+    def list_secrets(self, path: KeyPath, hidden: bool) -> Iterator[str]:
         """Every text at this path and below that must not be shown. hidden: only those whose keys do not say so."""
-        for place, value in leaves(self.tree):
+        for place, value in list_leaves(self.tree):
             counts = place in self.hidden if hidden else self.is_secret(place)
             if counts and place[: len(path)] == path and str(value):
                 yield str(value)
 
 
-def dotted(path: KeyPath) -> str:
+def show_path(path: KeyPath) -> str:
     """A path as TOML writes it: `sink.kafka1.kafka."sasl.username"`, `sink.kafka1.hosts[0]`."""
     text = ""
     for key in path:
@@ -77,11 +77,11 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
-def leaves(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+def list_leaves(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Every value that is neither a table nor a list, with its path."""
     if isinstance(tree, dict | list):
         for key, value in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
-            yield from leaves(value, (*path, key))
+            yield from list_leaves(value, (*path, key))
     else:
         yield path, tree
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import tomli
 
-from psql_streamer.config.document import Document, KeyPath, dotted, fold
+from psql_streamer.config.document import Document, KeyPath, fold, show_path
 from psql_streamer.config.problems import Problems
 from psql_streamer.errors import ConfigError
 from psql_streamer.redaction import is_secret
@@ -62,7 +62,7 @@ def build_document(environ: Mapping[str, str]) -> Document:
             "source": {
                 "postgres": {
                     "type": "postgres",
-                    "dsn": _dsn(environ),
+                    "dsn": _build_dsn(environ),
                     "publication": environ.get("PG_PUBLICATION") or "psql_streamer",
                     "replicationSlot": environ.get("PG_SLOT") or "psql_streamer",
                 }
@@ -94,20 +94,20 @@ def override(document: Document, environ: Mapping[str, str], problems: Problems)
     """
     for name in sorted(environ):
         if name.upper().startswith(VARIABLE_PREFIX):
-            _set(document, name, name[len(VARIABLE_PREFIX) :].split("__"), environ[name], problems)
+            _set_value(document, name, name[len(VARIABLE_PREFIX) :].split("__"), environ[name], problems)
 
 
-def _set(document: Document, name: str, keys: list[str], text: str, problems: Problems) -> None:
+def _set_value(document: Document, name: str, keys: list[str], text: str, problems: Problems) -> None:
     table: Any = document.tree
     path: KeyPath = ()
     for number, key in enumerate(keys, 1):
         if not isinstance(table, dict) or not key:
-            problems.add((), f"environment variable {name}: {dotted(path) or 'this'} is not a table of settings")
+            problems.add((), f"environment variable {name}: {show_path(path) or 'this'} is not a table of settings")
             return
         written = next((known for known in table if fold(known) == fold(key)), key.lower())
         path = (*path, written)
         if number == len(keys):
-            table[written] = text if is_secret(written) else _value(text)
+            table[written] = text if is_secret(written) else _parse_value(text)
             document.variables[path] = name
             document.texts[path] = text
         else:
@@ -117,7 +117,7 @@ def _set(document: Document, name: str, keys: list[str], text: str, problems: Pr
             table = table[written]
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """What the text is in TOML: `500`, `true`, `["a", "b"]`; anything that is not TOML is a string."""
     try:
         return tomli.loads(f"value = {text}\n").get("value", text) if "\n" not in text else text
@@ -125,15 +125,15 @@ def _value(text: str) -> Any:
         return text
 
 
-def _dsn(environ: Mapping[str, str]) -> str:
+def _build_dsn(environ: Mapping[str, str]) -> str:
     return " ".join(
-        f"{keyword}={_quoted(environ[variable])}"
+        f"{keyword}={_quote_value(environ[variable])}"
         for keyword, variable in _DSN_KEYWORDS.items()
         if environ.get(variable)
     )
 
 
-def _quoted(value: str) -> str:
+def _quote_value(value: str) -> str:
     """A value of a libpq connection string (libpq, "Keyword/Value Connection Strings")."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

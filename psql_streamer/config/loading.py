@@ -9,13 +9,13 @@ from typing import Any
 
 from psql_streamer import plugins
 from psql_streamer.config import environment, reading
-from psql_streamer.config.document import Document, dotted
+from psql_streamer.config.document import Document, show_path
 from psql_streamer.config.model import AnyPart, Config, Options, Part, ServiceOptions
 from psql_streamer.config.problems import Problems
 from psql_streamer.config.sections import Section, validate
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import SinkOptions, SourceOptions
 from psql_streamer.plugins import PASSTHROUGH, Kind
 
@@ -32,7 +32,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Config:
     if path is not None:
         reading.expand(document, environ, problems)
     reading.refuse_nul(document, problems)
-    config = _Loader(document, problems).config()
+    config = _Loader(document, problems).build_config()
     if config is None or problems.lines:
         raise ConfigError(problems.lines)
     return config
@@ -45,20 +45,20 @@ class _Loader:
         self._warnings: list[str] = []
         self._sections = dict(document.tree)
 
-    def config(self) -> Config | None:
+    def build_config(self) -> Config | None:
         """The Config; None when there are problems."""
-        source_tables = self._tables(Kind.SOURCE)
-        sink_tables = self._tables(Kind.SINK)
-        handler_tables = self._handler_tables(sink_tables)
-        service = self._service()
-        sources = self._parts(Kind.SOURCE, source_tables, plugins.source_class)
-        sinks = self._parts(Kind.SINK, sink_tables, plugins.sink_class)
+        source_tables = self._take_tables(Kind.SOURCE)
+        sink_tables = self._take_tables(Kind.SINK)
+        handler_tables = self._take_handler_tables(sink_tables)
+        service = self._validate_service()
+        sources = self._load_parts(Kind.SOURCE, source_tables, plugins.load_source_class)
+        sinks = self._load_parts(Kind.SINK, sink_tables, plugins.load_sink_class)
         for name, (_, sink) in sinks.items():
-            self._check_sources(name, sink.strings("sources"), source_tables)
+            self._check_sources(name, sink.list_strings("sources"), source_tables)
             self._check_handlers(name, sink)
-        used_handlers = dict.fromkeys(name for _, sink in sinks.values() for name in sink.strings("handlers"))
+        used_handlers = dict.fromkeys(name for _, sink in sinks.values() for name in sink.list_strings("handlers"))
         used_handlers.pop(PASSTHROUGH, None)
-        handlers = self._handlers(used_handlers, handler_tables)
+        handlers = self._load_handlers(used_handlers, handler_tables)
         self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
         self._check_circles(sources, sinks)
         self._check_exactly_once(sinks)
@@ -78,14 +78,14 @@ class _Loader:
             drain_timeout=service.drain_timeout,
             start_timeout=service.start_timeout,
             log=service.log,
-            sources=_valid(sources),
-            handlers=_valid(handlers),
-            sinks=_valid(sinks),
+            sources=_make_parts(sources),
+            handlers=_make_parts(handlers),
+            sinks=_make_parts(sinks),
             warnings=tuple(self._warnings),
             allows_circles=self._is_of_go_service,
         )
 
-    def _tables(self, kind: Kind) -> dict[str, dict[str, Any]]:
+    def _take_tables(self, kind: Kind) -> dict[str, dict[str, Any]]:
         """The sections of one kind by name; there must be one at least."""
         tables = self._sections.pop(kind, {})
         if not isinstance(tables, dict):
@@ -95,10 +95,10 @@ class _Loader:
             self._problems.add((), f"there is no {kind}: add a section [{kind}.NAME]")
         for name, table in tables.items():
             if not isinstance(table, dict):
-                self._problems.add((kind.value, name), f"must be a section: [{dotted((kind.value, name))}]")
+                self._problems.add((kind.value, name), f"must be a section: [{show_path((kind.value, name))}]")
         return {name: table for name, table in tables.items() if isinstance(table, dict)}
 
-    def _handler_tables(self, sink_tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    def _take_handler_tables(self, sink_tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         """The sections at the top that are named like a handler."""
         asked_for = {
             name
@@ -107,13 +107,13 @@ class _Loader:
             for name in table["handlers"]
             if isinstance(name, str)
         }
-        known = (set(plugins.names(Kind.HANDLER)) | {name for name in asked_for if ":" in name}) - {PASSTHROUGH}
+        known = (set(plugins.list_names(Kind.HANDLER)) | {name for name in asked_for if ":" in name}) - {PASSTHROUGH}
         return {name: self._sections.pop(name) for name in sorted(known & self._sections.keys())}
 
-    def _service(self) -> ServiceOptions | None:
+    def _validate_service(self) -> ServiceOptions | None:
         if "boltdb" in self._sections:
             self._take_boltdb(self._sections.pop("boltdb"))
-        also_known = ["boltdb", Kind.SOURCE, Kind.SINK, *plugins.names(Kind.HANDLER)]
+        also_known = ["boltdb", Kind.SOURCE, Kind.SINK, *plugins.list_names(Kind.HANDLER)]
         also_known.remove(PASSTHROUGH)
         return validate(self._document, self._problems, ServiceOptions, (), self._sections, also_known).options
 
@@ -128,7 +128,7 @@ class _Loader:
         elif ("lmdb",) not in self._document.variables:
             self._problems.add(("boltdb",), "boltdb is another name of lmdb: give one of the two")
 
-    def _parts(
+    def _load_parts(
         self, kind: Kind, tables: Mapping[str, dict[str, Any]], load_class: Callable[[str], type[AnyPart]]
     ) -> dict[str, tuple[type[AnyPart], Section[Any]]]:
         """The classes and the options of the sections whose class is known."""
@@ -138,58 +138,60 @@ class _Loader:
             type_name = table.get("type")
             if not isinstance(type_name, str):
                 what = "is required" if type_name is None else "must be a string"
-                self._problems.add((*path, "type"), f"{what}: one of {', '.join(plugins.names(kind))}")
+                self._problems.add((*path, "type"), f"{what}: one of {', '.join(plugins.list_names(kind))}")
                 continue
             try:
                 cls = load_class(type_name)
             except ConfigError as error:
                 self._problems.add_all((*path, "type"), error.problems)
                 continue
-            parts[name] = (cls, self._section(cls.Options, path, table))
+            parts[name] = (cls, self._validate_section(cls.Options, path, table))
         return parts
 
-    def _handlers(
+    def _load_handlers(
         self, used: Iterable[str], tables: Mapping[str, Any]
     ) -> dict[str, tuple[type[Handler], Section[Any]]]:
         """The handlers that a sink asks for. A section that none asks for is validated all the same."""
         handlers: dict[str, tuple[type[Handler], Section[Any]]] = {}
         for name in dict.fromkeys([*used, *tables]):
             try:
-                cls = plugins.handler_class(name)
+                cls = plugins.load_handler_class(name)
             except ConfigError as error:
                 if name in tables:
                     self._problems.add_all((name,), error.problems)
                 continue
             table = tables.get(name, {})
             if not isinstance(table, dict):
-                self._problems.add((name,), f"must be a section: [{dotted((name,))}]")
+                self._problems.add((name,), f"must be a section: [{show_path((name,))}]")
                 continue
-            section = self._section(cls.Options, (name,), table)
+            section = self._validate_section(cls.Options, (name,), table)
             if name in used:
                 handlers[name] = (cls, section)
         return handlers
 
-    def _section(self, options: type[Options], path: tuple[str, ...], table: Mapping[str, Any]) -> Section[Options]:
+    def _validate_section(
+        self, options: type[Options], path: tuple[str, ...], table: Mapping[str, Any]
+    ) -> Section[Options]:
         meant = options.of_go_service if self._is_of_go_service else {}
-        section = validate(self._document, self._problems, options.for_table(table), path, table, meant=meant)
+        section = validate(self._document, self._problems, options.choose_options(table), path, table, meant=meant)
         if section.options is not None:
-            self._warnings += [f"{self._document.where(path)}: {text}" for text in section.options.warnings()]
+            self._warnings += [f"{self._document.name_place(path)}: {text}" for text in section.options.list_warnings()]
         return section
 
     def _check_sources(self, sink: str, named: tuple[str, ...], sources: Mapping[str, Any]) -> None:
         path = (Kind.SINK.value, sink, "sources")
-        for name in _repeated(named):
+        for name in _find_repeated(named):
             self._problems.add(path, f'"{name}" is named twice')
         for name in dict.fromkeys(named):
             if name not in sources and sources:
-                self._problems.add(path, f'there is no source "{name}"{nearest(name, sources)}')
+                self._problems.add(path, f'there is no source "{name}"{suggest_nearest(name, sources)}')
 
     def _check_dead_letters(
         self, sinks: Mapping[str, Section[Any]], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
     ) -> None:
         """Rows that a handler puts aside need a sink that takes them, and a place."""
         for name, sink in sinks.items():
-            for handler in dict.fromkeys(sink.strings("handlers")) if sink.options is not None else ():
+            for handler in dict.fromkeys(sink.list_strings("handlers")) if sink.options is not None else ():
                 options = handlers[handler][1].options if handler in handlers else None
                 if sink.options is None or options is None or not options.puts_rows_aside_of(name):
                     continue
@@ -206,25 +208,25 @@ class _Loader:
     ) -> None:
         """Sinks that a handler's options name have the handler."""
         for handler, (_, section) in handlers.items():
-            for path, name in () if section.options is None else section.options.named_sinks():
+            for path, name in () if section.options is None else section.options.list_named_sinks():
                 if name not in sinks:
-                    self._problems.add((handler, *path), f'there is no sink "{name}"{nearest(name, sinks)}')
-                elif handler not in sinks[name].strings("handlers"):
+                    self._problems.add((handler, *path), f'there is no sink "{name}"{suggest_nearest(name, sinks)}')
+                elif handler not in sinks[name].list_strings("handlers"):
                     what = f'sink "{name}" does not have "{handler}" among its handlers'
                     self._problems.add((handler, *path), f"{what}: add it there, or leave the sink out here")
 
     def _check_handlers(self, sink: str, section: Section[Any]) -> None:
         path = (Kind.SINK.value, sink, "handlers")
-        named = section.strings("handlers")
+        named = section.list_strings("handlers")
         if section.options is not None:  # else it may have said so itself
             if "handlers" in section.data and not named:
                 self._problems.add(path, f'is empty: ["{PASSTHROUGH}"] leaves events as they are')
-            for name in _repeated(named):
+            for name in _find_repeated(named):
                 self._problems.add(path, f'"{name}" is named twice')
         for name in dict.fromkeys(named):
             if name != PASSTHROUGH:
                 try:
-                    plugins.handler_class(name)
+                    plugins.load_handler_class(name)
                 except ConfigError as error:
                     self._problems.add_all(path, error.problems)
 
@@ -234,8 +236,8 @@ class _Loader:
         for kind, of_kind in parts.items():
             for name, (_, section) in of_kind.items():
                 path = (name,) if kind is Kind.HANDLER else (kind.value, name)
-                for resource in () if section.options is None else section.options.resources():
-                    if first.setdefault(resource, dotted(path)) != dotted(path):
+                for resource in () if section.options is None else section.options.list_resources():
+                    if first.setdefault(resource, show_path(path)) != show_path(path):
                         self._problems.add(path, f"{resource} is already used by {first[resource]}: give each its own")
 
     def _check_exactly_once(self, sinks: Mapping[str, tuple[Any, Section[SinkOptions]]]) -> None:
@@ -244,9 +246,9 @@ class _Loader:
             if sink.options is None or not sink.options.is_exactly_once:
                 continue
             for other, (_, section) in sinks.items():
-                for source in sorted(set(sink.strings("sources")) & set(section.strings("sources"))):
+                for source in sorted(set(sink.list_strings("sources")) & set(section.list_strings("sources"))):
                     if other != name:
-                        beside = dotted((Kind.SINK.value, other))
+                        beside = show_path((Kind.SINK.value, other))
                         what = f'has exactlyOnce, but its source "{source}" has another sink, {beside}'
                         self._problems.add((Kind.SINK.value, name), f"{what}: give that one a source of its own")
 
@@ -259,31 +261,31 @@ class _Loader:
         service gets a warning.
         """
         for name, (_, sink) in sinks.items():
-            for source in sink.strings("sources") if sink.options is not None else ():
+            for source in sink.list_strings("sources") if sink.options is not None else ():
                 of_source = sources[source][1].options if source in sources else None
-                for place in () if of_source is None else of_source.reads():
+                for place in () if of_source is None else of_source.list_reads():
                     if sink.options is not None and sink.options.may_write(place):
                         circle = f"may write to {place}, which source.{source} reads: its events would never end"
                         advice = f"{circle}; give the topics other names"
                         if self._is_of_go_service:
-                            self._warnings.append(f"{self._document.where((Kind.SINK.value, name))}: {advice}")
+                            self._warnings.append(f"{self._document.name_place((Kind.SINK.value, name))}: {advice}")
                         else:
                             self._problems.add((Kind.SINK.value, name), advice)
 
     def _warn_of_unused(
         self, sources: Iterable[str], sinks: Mapping[str, tuple[Any, Section[Any]]], unused_handlers: Iterable[str]
     ) -> None:
-        taken = {name for _, sink in sinks.values() for name in sink.strings("sources")}
+        taken = {name for _, sink in sinks.values() for name in sink.list_strings("sources")}
         for name in sources:
             if name not in taken:
-                where = self._document.where((Kind.SOURCE.value, name))
+                where = self._document.name_place((Kind.SOURCE.value, name))
                 self._warnings.append(f"{where}: no sink takes from this source")
         for name in unused_handlers:
-            where = self._document.where((name,))
+            where = self._document.name_place((name,))
             self._warnings.append(f"{where}: has no effect: no sink has it among its handlers")
 
 
-def _valid(sections: Mapping[str, tuple[type[AnyPart], Section[Any]]]) -> dict[str, Part[AnyPart, Any]]:
+def _make_parts(sections: Mapping[str, tuple[type[AnyPart], Section[Any]]]) -> dict[str, Part[AnyPart, Any]]:
     return {
         name: Part(name, cls, section.options)
         for name, (cls, section) in sections.items()
@@ -291,5 +293,5 @@ def _valid(sections: Mapping[str, tuple[type[AnyPart], Section[Any]]]) -> dict[s
     }
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _find_repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]

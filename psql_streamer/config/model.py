@@ -63,7 +63,7 @@ class HttpAddress:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _http_address(value: Any) -> Any:
+def _parse_http_address(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError('is not an address such as "127.0.0.1:8080" or ":8080"')
     host, colon, port = value.rpartition(":")
@@ -79,7 +79,7 @@ def _http_address(value: Any) -> Any:
     return HttpAddress(host[1:-1] if bracketed else host, int(port))
 
 
-def _http_token(value: Any) -> Any:
+def _check_http_token(value: Any) -> Any:
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         raise ValueError("must be one or more visible ASCII characters, without blanks")
     return value
@@ -88,8 +88,8 @@ def _http_token(value: Any) -> Any:
 class ServiceOptions(PartOptions):
     """The keys at the top of the file."""
 
-    http: Annotated[HttpAddress, BeforeValidator(_http_address)]
-    http_token: Annotated[str | None, BeforeValidator(_http_token), Field(repr=False)] = None
+    http: Annotated[HttpAddress, BeforeValidator(_parse_http_address)]
+    http_token: Annotated[str | None, BeforeValidator(_check_http_token), Field(repr=False)] = None
     ticker_interval: Annotated[Duration, Field(ge=0)] = 0.0
     lmdb: Annotated[str, Field(min_length=1)]
     lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20, le=1 << 44)] = 256 << 20
@@ -141,13 +141,13 @@ class Config:
     allows_circles: bool = False
     http_token: str | None = field(default=None, repr=False)
 
-    def handler_names(self, sink: str) -> tuple[str, ...]:
+    def list_handler_names(self, sink: str) -> tuple[str, ...]:
         """The handlers that a batch passes on its way to this sink, in order; passthrough is none."""
         return tuple(name for name in self.sinks[sink].options.handlers if name in self.handlers)
 
     def build_handlers(self, sink: str) -> list[Handler]:
         """The same as parts of their own, which know the sink. Does no I/O."""
-        handlers = [self.handlers[name].build() for name in self.handler_names(sink)]
+        handlers = [self.handlers[name].build() for name in self.list_handler_names(sink)]
         for handler in handlers:
             handler.serve(sink, self.sinks[sink].options.sources)
         return handlers

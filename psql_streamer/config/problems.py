@@ -50,7 +50,7 @@ class Problems:
     def add(self, path: KeyPath, text: str) -> None:
         """Something is wrong at this place."""
         self._paths.add(path)
-        line = f"{self._document.where(path)}: {text}"
+        line = f"{self._document.name_place(path)}: {text}"
         if line not in self.lines:
             self.lines.append(line)
 
@@ -66,7 +66,7 @@ class Problems:
         """
         if path in self._paths:
             return  # what is wrong there has been said
-        shown = self._document.shown(path, value)
+        shown = self._document.show_value(path, value)
         first = errors[0]
         if first["type"] == "missing":
             self.add(path, "is required")
@@ -78,7 +78,7 @@ class Problems:
         elif first["type"] in ("too_short", "string_too_short"):
             self.add(path, "must not be empty")
         else:
-            requirements = list(dict.fromkeys(map(_requirement, errors)))
+            requirements = list(dict.fromkeys(map(_describe_requirement, errors)))
             *others, last = [requirements[0], *(text.removeprefix("must be ") for text in requirements[1:])]
             allowed = f"{', '.join(others)} or {last}" if others else last
             self.add(path, f"{shown} is not allowed: {allowed}")
@@ -97,11 +97,11 @@ class Problems:
         of a whole section may quote a key that holds none, into which `${file:...}` has brought one.
         """
         constant = ours and not isinstance(value, dict | list)
-        secrets = () if constant else self._document.secrets(path, hidden=ours)
+        secrets = () if constant else self._document.list_secrets(path, hidden=ours)
         return _NOT_SHOWN if any(gives_away(message, secret) for secret in secrets) else redact(message)
 
 
-def _requirement(error: ErrorDetails) -> str:
+def _describe_requirement(error: ErrorDetails) -> str:
     template = _REQUIREMENTS.get(error["type"])
     if template is None:
         return error["msg"][:1].lower() + error["msg"][1:]

@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli
 
-from psql_streamer.config.document import Document, KeyPath, dotted, leaves
+from psql_streamer.config.document import Document, KeyPath, list_leaves, show_path
 from psql_streamer.config.problems import Problems
 from psql_streamer.errors import ConfigError
 from psql_streamer.redaction import is_secret
@@ -33,43 +33,43 @@ def read(path: Path) -> Document:
     try:
         return Document(str(path), tomli.loads(text))
     except tomli.TOMLDecodeError as error:
-        raise ConfigError([f"{path}: {_toml_problem(str(error))}"]) from error
+        raise ConfigError([f"{path}: {_describe_toml_problem(str(error))}"]) from error
     except RecursionError as error:
-        raise _nested_too_deep(str(path)) from error
+        raise _make_depth_error(str(path)) from error
 
 
 def require_shallow(document: Document) -> None:
     """ConfigError when a value is nested deeper than any option goes."""
     level: list[Any] = [document.tree]
     for _ in range(_DEEPEST_SECTION):
-        level = [child for node in level for child in _children(node)]
+        level = [child for node in level for child in _list_children(node)]
     if level:
-        raise _nested_too_deep(document.name)
+        raise _make_depth_error(document.name)
 
 
 def refuse_nul(document: Document, problems: Problems) -> None:
     """A NUL ends a string for libpq, librdkafka and the file system, which would take a part of it for the whole."""
-    for path, value in leaves(document.tree):
+    for path, value in list_leaves(document.tree):
         if any(isinstance(text, str) and "\0" in text for text in (value, *path)):
             problems.add(path, "holds a NUL character, which no option takes: remove it")
 
 
 def expand(document: Document, environ: Mapping[str, str], problems: Problems) -> None:
     """Replace `${NAME}`, `${NAME:-default}` and `${file:PATH}` in all values that the file gave."""
-    for path, value in leaves(document.tree):
+    for path, value in list_leaves(document.tree):
         if isinstance(value, str) and _EXPANSION.search(value) and not document.comes_from_variable(path):
             document.templates[path] = value
-            _put(document.tree, path, _expanded(document, path, value, environ, problems))
+            _put(document.tree, path, _expand_value(document, path, value, environ, problems))
 
 
-def _expanded(document: Document, path: KeyPath, value: str, environ: Mapping[str, str], problems: Problems) -> str:
+def _expand_value(document: Document, path: KeyPath, value: str, environ: Mapping[str, str], problems: Problems) -> str:
     def replacement(match: re.Match[str]) -> str:
         inside = match[1]
         if match[0].startswith("$$"):
             return match[0][1:]
         if inside.startswith("file:"):
             document.hidden.add(path)
-            return _file(inside.removeprefix("file:"), path, problems)
+            return _read_file(inside.removeprefix("file:"), path, problems)
         variable = _VARIABLE.fullmatch(inside)
         if variable is None:
             problems.add(
@@ -88,7 +88,7 @@ def _expanded(document: Document, path: KeyPath, value: str, environ: Mapping[st
     return _EXPANSION.sub(replacement, value)
 
 
-def _file(name: str, path: KeyPath, problems: Problems) -> str:
+def _read_file(name: str, path: KeyPath, problems: Problems) -> str:
     try:
         return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
@@ -104,25 +104,25 @@ def _put(tree: Any, path: KeyPath, value: str) -> None:
     tree[path[-1]] = value
 
 
-def _nested_too_deep(name: str) -> ConfigError:
+def _make_depth_error(name: str) -> ConfigError:
     return ConfigError(
         [f"{name}: a value is nested more than {_DEEPEST_SECTION} lists or tables deep: no option is so deep"]
     )
 
 
-def _children(node: Any) -> Iterable[Any]:
+def _list_children(node: Any) -> Iterable[Any]:
     if isinstance(node, dict):
         return node.values()
     return node if isinstance(node, list) else ()
 
 
-def _toml_problem(message: str) -> str:
+def _describe_toml_problem(message: str) -> str:
     """tomli's message, with the place first: `line 4: sink.kafka1 is declared twice`."""
     what, _, place = message.rpartition(" (at ")
     line = place.partition(",")[0].removesuffix(")") or "the end"
     twice = _DECLARED_TWICE.fullmatch(what)
     if twice:
-        path = dotted(tuple(re.findall(r"'((?:[^'\\]|\\.)*)'", twice[1])))
+        path = show_path(tuple(re.findall(r"'((?:[^'\\]|\\.)*)'", twice[1])))
         return f"{line}: [{path}] is declared twice: every source and sink needs a name of its own"
     if what == "Cannot overwrite a value":
         return f"{line}: this key has a value already: remove one of the two"

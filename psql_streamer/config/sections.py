@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from psql_streamer.config.document import Document, KeyPath, fold
 from psql_streamer.config.problems import Problems
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import PartOptions
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -30,7 +30,7 @@ class Section(Generic[Options]):
     data: Mapping[str, Any]
     options: Options | None
 
-    def strings(self, key: str) -> tuple[str, ...]:
+    def list_strings(self, key: str) -> tuple[str, ...]:
         """The strings in a list, default included, whether the rest of the section is right or not."""
         found = self.data.get(key, ()) if self.options is None else getattr(self.options, key, ())
         return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list | tuple) else ()
@@ -51,7 +51,7 @@ def validate(
     not say.
     """
     section = _Table(document, problems, path, options)
-    data = {**meant, **section.canonical(options, table, (), ())}
+    data = {**meant, **section.rename_options(options, table, (), ())}
     section.refuse_booleans(data)
     try:
         try:
@@ -75,22 +75,24 @@ class _Table:
         self._options = options
         self._written: dict[KeyPath, KeyPath] = {}
 
-    def canonical(self, annotation: Any, value: Any, path: KeyPath, written: KeyPath) -> Any:
+    def rename_options(self, annotation: Any, value: Any, path: KeyPath, written: KeyPath) -> Any:
         """The value with every option under the name that its class gives it in TOML."""
         self._written[path] = written
         if isinstance(value, list):
-            child = _child(annotation, 0)
-            return [self.canonical(child, item, (*path, i), (*written, i)) for i, item in enumerate(value)]
+            child = _find_child_type(annotation, 0)
+            return [self.rename_options(child, item, (*path, i), (*written, i)) for i, item in enumerate(value)]
         if not isinstance(value, Mapping):
             return value
         table: dict[str, Any] = {}
         for key, item in value.items():
-            name = self._name(annotation, key, (*written, key))
+            name = self._find_written_name(annotation, key, (*written, key))
             if name in table:
                 first = self._written[(*path, name)][-1]
-                self._problems.add(self._place((*path, name)), f"{key} is another name of {first}: give one of the two")
+                self._problems.add(
+                    self._find_place((*path, name)), f"{key} is another name of {first}: give one of the two"
+                )
                 continue
-            table[name] = self.canonical(_child(annotation, name), item, (*path, name), (*written, key))
+            table[name] = self.rename_options(_find_child_type(annotation, name), item, (*path, name), (*written, key))
         return table
 
     def take_texts(self, data: Any, errors: list[ErrorDetails]) -> bool:
@@ -101,7 +103,7 @@ class _Table:
         taken = False
         for error in errors:
             path = self._locate(data, error)
-            text = self._document.texts.get(self._place(path))
+            text = self._document.texts.get(self._find_place(path))
             if text is None:
                 continue
             if error["type"] == "string_type":
@@ -120,27 +122,31 @@ class _Table:
         for path, found in by_path.items():
             if found[0]["type"] == "extra_forbidden":
                 table = _descend(self._options, path[:-1])
-                names = _names(table) or _names(_child(table, 0))  # one table may stand for a list of them
+                names = _map_names(table) or _map_names(
+                    _find_child_type(table, 0)
+                )  # one table may stand for a list of them
                 known = [*names.values(), *(also_known if len(path) == 1 else ())]
-                key = str(self._place(path)[-1])
-                place = self._place(path if self._place(path) in self._document.variables else path[:-1])
-                self._problems.add(place, f"unknown key {key}{nearest(key, known)}")
+                key = str(self._find_place(path)[-1])
+                place = self._find_place(path if self._find_place(path) in self._document.variables else path[:-1])
+                self._problems.add(place, f"unknown key {key}{suggest_nearest(key, known)}")
             else:
                 # A validator of a table's keys judges the key, not what it is set to.
                 value = path[-1] if found[0]["loc"][-1:] == ("[key]",) else _get(data, path)
-                self._problems.add_invalid(self._place(path), value, found, ours=_is_ours(self._options))
+                self._problems.add_invalid(self._find_place(path), value, found, ours=_is_ours(self._options))
 
     def refuse_booleans(self, data: Mapping[str, Any]) -> None:
         """pydantic takes true for 1; a person who writes `batchSize = true` means something else."""
         for field, info in self._options.model_fields.items():
             name = info.alias or field
-            types_of_field = set(_alternatives(info.annotation))
+            types_of_field = set(_list_alternatives(info.annotation))
             if isinstance(data.get(name), bool) and types_of_field & {int, float} and bool not in types_of_field:
-                self._problems.add(self._place((name,)), f"{str(data[name]).lower()} is not allowed: must be a number")
+                self._problems.add(
+                    self._find_place((name,)), f"{str(data[name]).lower()} is not allowed: must be a number"
+                )
 
-    def _name(self, annotation: Any, key: str, written: KeyPath) -> str:
+    def _find_written_name(self, annotation: Any, key: str, written: KeyPath) -> str:
         """What the options call a key: camelCase, or snake_case as pydantic has it; variables have neither."""
-        names = _names(annotation)
+        names = _map_names(annotation)
         if key in names:
             return names[key]
         if (*self._path, *written) not in self._document.variables:
@@ -148,7 +154,7 @@ class _Table:
         if names:
             return next((name for name in names.values() if fold(name) == fold(key)), key)
         # A free table of options in dotted names (librdkafka's, Spark's): a variable's name cannot hold the dots.
-        return key if _model(_child(annotation, key)) else key.replace("_", ".")
+        return key if _find_model(_find_child_type(annotation, key)) else key.replace("_", ".")
 
     def _locate(self, data: Any, error: ErrorDetails) -> KeyPath:
         """pydantic's location without its own additions, such as the alternatives of a union."""
@@ -165,18 +171,18 @@ class _Table:
             return (*path, error["loc"][-1])
         # What is required may be in a table that was left out as a whole; pydantic then names the table's field.
         field, *rest = error["loc"]
-        return (_names(self._options).get(str(field), field), *rest)
+        return (_map_names(self._options).get(str(field), field), *rest)
 
-    def _place(self, path: KeyPath) -> KeyPath:
+    def _find_place(self, path: KeyPath) -> KeyPath:
         """Where it was written, in the document."""
         if path in self._written:
             return (*self._path, *self._written[path])
-        return (*self._place(path[:-1]), path[-1]) if path else self._path
+        return (*self._find_place(path[:-1]), path[-1]) if path else self._path
 
 
-def _names(annotation: Any) -> dict[str, str]:
+def _map_names(annotation: Any) -> dict[str, str]:
     """Every name that a table of this type may use for a key -> the key's name in TOML."""
-    model = _model(annotation)
+    model = _find_model(annotation)
     if model is None:
         return {}
     aliases = {name: field.alias or name for name, field in model.model_fields.items()}
@@ -185,35 +191,35 @@ def _names(annotation: Any) -> dict[str, str]:
 
 def _descend(annotation: Any, path: KeyPath) -> Any:
     for key in path:
-        annotation = _child(annotation, key)
+        annotation = _find_child_type(annotation, key)
     return annotation
 
 
-def _child(annotation: Any, key: str | int) -> Any:
+def _find_child_type(annotation: Any, key: str | int) -> Any:
     """The type of what is at `key` in a value of this type; None when nothing is known of it."""
-    model = _model(annotation)
+    model = _find_model(annotation)
     if model is not None:
         return next((f.annotation for name, f in model.model_fields.items() if (f.alias or name) == key), None)
-    for alternative in _alternatives(annotation):
+    for alternative in _list_alternatives(annotation):
         arguments = get_args(alternative)
         if arguments and get_origin(alternative) is not Annotated:
             return arguments[-1] if isinstance(key, str) else arguments[0]
     return None
 
 
-def _model(annotation: Any) -> type[BaseModel] | None:
-    for alternative in _alternatives(annotation):
+def _find_model(annotation: Any) -> type[BaseModel] | None:
+    for alternative in _list_alternatives(annotation):
         if isinstance(alternative, type) and issubclass(alternative, BaseModel):
             return alternative
     return None
 
 
-def _alternatives(annotation: Any) -> Iterable[Any]:
+def _list_alternatives(annotation: Any) -> Iterable[Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         for argument in get_args(annotation):
-            yield from _alternatives(argument)
+            yield from _list_alternatives(argument)
     elif get_origin(annotation) is Annotated:
-        yield from _alternatives(get_args(annotation)[0])
+        yield from _list_alternatives(get_args(annotation)[0])
     else:
         yield annotation
 
@@ -230,6 +236,6 @@ def _put(data: Any, path: KeyPath, value: Any) -> None:
 
 def _is_ours(options: type[BaseModel]) -> bool:
     """Whether all validators are this project's, those of the tables inside, which a format may bring, included."""
-    inside = (_model(field.annotation) for field in options.model_fields.values())
+    inside = (_find_model(field.annotation) for field in options.model_fields.values())
     modules = [model.__module__ for model in (*options.__mro__, *inside) if model and issubclass(model, PartOptions)]
     return all(module.partition(".")[0] in ("psql_streamer", "sources", "sinks") for module in modules)

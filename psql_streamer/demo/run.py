@@ -36,7 +36,7 @@ def main(duration: float, source: str) -> int:
     source: the type of the source, one of STAGES.
     """
     kind = STAGES[source]
-    with ExitStack() as cleanup, _sigterm_as_interrupt():
+    with ExitStack() as cleanup, _interrupt_on_sigterm():
         find_java()
         folder = Path(tempfile.mkdtemp(prefix="psql-streamer-demo"))
         # Servers that do not run as root must reach what is theirs in it.
@@ -66,10 +66,10 @@ def main(duration: float, source: str) -> int:
         writer.close()
         _say(f"\nthe shop is closed after {writer.transactions} transactions; waiting for the last events ...")
         _drain(service, writer, watcher)
-        lookup_rows = _rows_of_lookup(service, writer, stage.rules.lookup)
+        lookup_rows = _await_lookup_rows(service, writer, stage.rules.lookup)
         service.stop()
         watcher.finish()
-        return _summary(_Outcome(writer, watcher, stage.rules, lookup_rows, stage.time_of))
+        return _say_summary(_Outcome(writer, watcher, stage.rules, lookup_rows, stage.time_of))
 
 
 def _start(service: ServiceProcess, topics: list[str], rules: ShopRules) -> None:
@@ -101,19 +101,19 @@ def _drain(service: ServiceProcess, writer: Writer, watcher: Watcher) -> None:
     while watcher.is_alive() and time.monotonic() - since < _STALL_SECONDS:
         service.require_running()
         arrived = watcher.consumed.total() + watcher.dead.total()
-        if arrived >= (_expected_events(writer) + _expected_dead(writer)).total():
+        if arrived >= (_count_expected_events(writer) + _count_expected_dead(writer)).total():
             return
         if arrived != seen:
             seen, since = arrived, time.monotonic()
         time.sleep(0.05)
 
 
-def _rows_of_lookup(service: ServiceProcess, writer: Writer, lookup: str) -> int | None:
+def _await_lookup_rows(service: ServiceProcess, writer: Writer, lookup: str) -> int | None:
     """As many as its table has, or what it has when that has taken too long. None without a lookup."""
     deadline = time.monotonic() + _LOOKUP_SECONDS
     while lookup:
-        rows = service.rows_of_lookup(lookup)
-        if rows == _rows_of(writer, lookup) or time.monotonic() > deadline:
+        rows = service.count_lookup_rows(lookup)
+        if rows == _count_rows(writer, lookup) or time.monotonic() > deadline:
             return rows
         time.sleep(0.1)
     return None
@@ -130,11 +130,11 @@ class _Outcome:
     time_of: str
 
 
-def _summary(outcome: _Outcome) -> int:
+def _say_summary(outcome: _Outcome) -> int:
     writer, watcher = outcome.writer, outcome.watcher
     _say_table(writer, watcher)
-    if read := _rows_read(watcher.consumed):
-        later = _total(watcher.consumed) - read
+    if read := _count_rows_read(watcher.consumed):
+        later = _sum_counts(watcher.consumed) - read
         _say(f"the snapshot gave {read:,} rows that were there; {later:,} events came beside them")
     if watcher.dead:
         _say(f"dead letters: {watcher.dead.total()}, each with the original event and the reason")
@@ -143,7 +143,7 @@ def _summary(outcome: _Outcome) -> int:
     _say(_describe_latency(watcher.latencies, outcome.time_of))
     if outcome.rules.cost:
         _say(f"that is with {outcome.rules.cost}")
-    problems = [problem for problem in _problems(outcome) if problem]
+    problems = [problem for problem in _find_problems(outcome) if problem]
     for problem in problems:
         _say(f"problem: {problem}")
     _say("\n" + ("NOT equal" if problems else "equal: what the rules make of every committed row is in Kafka, once"))
@@ -152,7 +152,7 @@ def _summary(outcome: _Outcome) -> int:
 
 def _say_table(writer: Writer, watcher: Watcher) -> None:
     """What was committed, what the rules are to make of it, and what came."""
-    rows, expected, arrived = writer.committed, _expected_events(writer), watcher.consumed
+    rows, expected, arrived = writer.committed, _count_expected_events(writer), watcher.consumed
     _say(f"\n{'table':<12} {'action':<7} {'committed':>10} {'expected':>10} {'consumed':>10}")
     for of in sorted(rows.keys() | arrived.keys()):
         fates = "".join(
@@ -160,14 +160,14 @@ def _say_table(writer: Writer, watcher: Watcher) -> None:
         )
         differs = "" if expected[of] == arrived[of] else "   differs"
         _say(f"{of[0]:<12} {of[1]:<7} {rows[of]:>10} {expected[of]:>10} {arrived[of]:>10}{fates}{differs}")
-    _say(f"{'total':<20} {_total(rows):>10} {_total(expected):>10} {_total(arrived):>10}\n")
+    _say(f"{'total':<20} {_sum_counts(rows):>10} {_sum_counts(expected):>10} {_sum_counts(arrived):>10}\n")
 
 
 def _describe_lookup(outcome: _Outcome) -> str:
     """What differs is among the problems."""
     lookup, rows = outcome.rules.lookup, outcome.lookup_rows
     with_it, without = outcome.watcher.with_lookup.total(), outcome.watcher.without_lookup.total()
-    same = "" if rows == _rows_of(outcome.writer, lookup) else "not "
+    same = "" if rows == _count_rows(outcome.writer, lookup) else "not "
     found = f"{with_it:,} of {with_it + without:,}" if without else f"all {with_it:,}"
     taken = f"{found} events of {', '.join(JOINED)} have what their rule takes from it"
     return f"lookup {lookup}: {rows} rows, {same}as its table; {taken}"
@@ -183,26 +183,26 @@ def _describe_latency(latencies: Sequence[float], time_of: str) -> str:
     return f"from {time_of} to consumer: p50 {percentiles[49] * 1000:.0f} ms, p99 {percentiles[98] * 1000:.0f} ms"
 
 
-def _problems(outcome: _Outcome) -> Iterator[str]:
+def _find_problems(outcome: _Outcome) -> Iterator[str]:
     writer, watcher, lookup = outcome.writer, outcome.watcher, outcome.rules.lookup
-    if _expected_events(writer) != watcher.consumed:
+    if _count_expected_events(writer) != watcher.consumed:
         yield "what was consumed is not what the rules make of what was committed"
-    if _expected_dead(writer) != watcher.dead:
-        yield f"{watcher.dead.total()} dead letters, not {_expected_dead(writer).total()}"
-    if _rows_read(writer.committed) == writer.committed.total():
+    if _count_expected_dead(writer) != watcher.dead:
+        yield f"{watcher.dead.total()} dead letters, not {_count_expected_dead(writer).total()}"
+    if _count_rows_read(writer.committed) == writer.committed.total():
         yield "nothing was committed"
     if watcher.repeated:
         yield f"{watcher.repeated} events came more than once"
     if watcher.without_lookup:
         yield f"{watcher.without_lookup.total()} events lack what they take from the lookup"
-    if lookup and outcome.lookup_rows != _rows_of(writer, lookup):
-        yield f"lookup {lookup} has {outcome.lookup_rows} rows, and its table {_rows_of(writer, lookup)}"
+    if lookup and outcome.lookup_rows != _count_rows(writer, lookup):
+        yield f"lookup {lookup} has {outcome.lookup_rows} rows, and its table {_count_rows(writer, lookup)}"
     if writer.error is not None:
         yield f"the shop stopped early: {str(writer.error).strip()}"
     yield watcher.error
 
 
-def _expected_events(writer: Writer) -> Counter[tuple[str, str]]:
+def _count_expected_events(writer: Writer) -> Counter[tuple[str, str]]:
     """(table, action) -> one event for each row, but for what the rules make of it."""
     events = writer.committed.copy()
     for (table, action, fate), times in writer.fates.items():
@@ -210,20 +210,20 @@ def _expected_events(writer: Writer) -> Counter[tuple[str, str]]:
     return events
 
 
-def _expected_dead(writer: Writer) -> Counter[tuple[str, str]]:
+def _count_expected_dead(writer: Writer) -> Counter[tuple[str, str]]:
     return Counter({(one.table, one.action): n for one, n in writer.fates.items() if one.fate == "dead letter"})
 
 
-def _rows_of(writer: Writer, table: str) -> int:
+def _count_rows(writer: Writer, table: str) -> int:
     rows = writer.committed
     return rows[table, "read"] + rows[table, "insert"] - rows[table, "delete"]
 
 
-def _rows_read(counts: Counter[tuple[str, str]]) -> int:
+def _count_rows_read(counts: Counter[tuple[str, str]]) -> int:
     return sum(rows for (_, action), rows in counts.items() if action == "read")
 
 
-def _total(counts: Counter[tuple[str, str]]) -> int:
+def _sum_counts(counts: Counter[tuple[str, str]]) -> int:
     return sum(counts.values())
 
 
@@ -233,7 +233,7 @@ def _say(line: str) -> None:
 
 
 @contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
+def _interrupt_on_sigterm() -> Iterator[None]:
     """`kill` and `timeout` end the demo as Ctrl-C does: with a summary, and nothing left running."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:

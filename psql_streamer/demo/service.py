@@ -92,7 +92,7 @@ class ServiceProcess:
         environment["JAVA_HOME"] = str(find_java().resolve().parent.parent)
         with self.log_file.open("wb") as log:
             self._process = subprocess.Popen(
-                launcher.command("psql_streamer.cli", "run", "--config", str(self.config_file)),
+                launcher.make_command("psql_streamer.cli", "run", "--config", str(self.config_file)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -102,7 +102,7 @@ class ServiceProcess:
                 start_new_session=True,
             )
         deadline = time.monotonic() + _SERVICE_START_SECONDS
-        while not (self._status_is_good() and self._is_streaming(self._stats())):
+        while not (self._status_is_good() and self._is_streaming(self._read_stats())):
             self.require_running()
             if time.monotonic() > deadline:
                 raise StreamerError(f"the service did not come up in {_SERVICE_START_SECONDS:.0f} s", self._log_end())
@@ -110,14 +110,14 @@ class ServiceProcess:
 
     def describe_snapshot(self) -> str:
         """How many rows a snapshot of its source gave; empty for a source that takes none."""
-        snapshots = self._stats().get("source.shop", {}).get("snapshots") or []
+        snapshots = self._read_stats().get("source.shop", {}).get("snapshots") or []
         return ", ".join(
             f"snapshot {one['id']}: {one['state']}, {one['rows']:,} rows of {one['tables']} tables" for one in snapshots
         )
 
-    def rows_of_lookup(self, name: str) -> int | None:
+    def count_lookup_rows(self, name: str) -> int | None:
         """How many rows a lookup of its rules has; None before it is read."""
-        lookups = (part.get("lookups") or {} for part in self._stats().values() if isinstance(part, dict))
+        lookups = (part.get("lookups") or {} for part in self._read_stats().values() if isinstance(part, dict))
         return next((one[name].get("rows") for one in lookups if name in one), None)
 
     def require_running(self) -> None:
@@ -152,7 +152,7 @@ class ServiceProcess:
     def _status_is_good(self) -> bool:
         return self._get("/status") is not None
 
-    def _stats(self) -> Stats:
+    def _read_stats(self) -> Stats:
         found: Stats = json.loads(self._get("/stats") or "{}")
         return found
 

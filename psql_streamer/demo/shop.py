@@ -115,10 +115,10 @@ class Shop(SteadyShop):
     def _connect(self) -> connection:
         return psycopg2.connect(self._dsn)
 
-    def _first_steps(self) -> Sequence[Step]:
+    def _list_first_steps(self) -> Sequence[Step]:
         return [self._customer] * 3
 
-    def _steps(self) -> Sequence[Step]:
+    def _list_steps(self) -> Sequence[Step]:
         steps = _STEPS if self._has_rules else _CYCLE
         return [getattr(self, f"_{step}") for step in steps]
 
@@ -127,7 +127,7 @@ class Shop(SteadyShop):
 
     def _test_customer(self, sql: cursor) -> None:
         self._insert_customer(sql, TEST_TAG)
-        self._become("customers", "left out")
+        self._note_fate("customers", "left out")
 
     def _insert_customer(self, sql: cursor, *tags: str) -> None:
         number = self._random.randrange(1000)
@@ -146,18 +146,18 @@ class Shop(SteadyShop):
     def _basket(self, sql: cursor) -> None:
         skus = [sku for sku, _ in self._random.sample(_GOODS, self._random.randint(1, 3))]
         self._insert_basket(sql, [{"sku": sku, "quantity": self._random.randint(1, 4)} for sku in skus])
-        self._become("baskets", "more by explode", len(skus) - 1)
+        self._note_fate("baskets", "more by explode", len(skus) - 1)
 
     def _torn_basket(self, sql: cursor) -> None:
         self._insert_basket(sql, [{"sku": "tea", "quantity": "a handful"}])
-        self._become("baskets", "dead letter")
+        self._note_fate("baskets", "dead letter")
         self._announce_once("INSERT INTO shop.baskets: a quantity that is no number, which its rule cannot take")
 
     def _insert_basket(self, sql: cursor, contents: object) -> None:
         statement = "INSERT INTO shop.baskets (contents) VALUES (%s)"
         self._write(sql, ("baskets", "insert"), statement, json.dumps(contents))
 
-    def _become(self, table: str, fate: Fate, times: int = 1) -> None:
+    def _note_fate(self, table: str, fate: Fate, times: int = 1) -> None:
         """What the rules are to make of rows that were inserted."""
         if self._has_rules:
             self._pending_fates[Fated(table, "insert", fate)] += times

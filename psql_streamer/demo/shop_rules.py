@@ -103,7 +103,7 @@ ON_POSTGRES = ShopRules(
 )
 
 
-def elsewhere(schema: str) -> ShopRules:
+def make_order_rules(schema: str) -> ShopRules:
     """One rule, of the orders in a schema."""
     return ShopRules(
         lambda _: _ELSEWHERE.format(schema=schema), ("orders       sql: vat, size and channel of each order",)

@@ -70,10 +70,10 @@ class SmallShop(SteadyShop):
     def _connect(self) -> Connection:
         return self._open()
 
-    def _first_steps(self) -> Sequence[Step]:
+    def _list_first_steps(self) -> Sequence[Step]:
         return [self._customer]
 
-    def _steps(self) -> Sequence[Step]:
+    def _list_steps(self) -> Sequence[Step]:
         steps: list[Step] = [self._order, self._customer, self._order, self._regret]
         return [*steps, self._advance, self._order, self._cancel] if self._changes else steps
 
@@ -86,10 +86,10 @@ class SmallShop(SteadyShop):
         cents = sum(price * quantity for _, price, quantity in lines)
         meta = json.dumps({"channel": self._random.choice(CHANNELS)})
         coupon = {"coupon": f"TEA{self._random.randrange(100)}"} if self._has_coupons else {}
-        self._insert(sql, "orders", customer_id=1, status="new", amount=_decimal(cents), meta=meta, **coupon)
+        self._insert(sql, "orders", customer_id=1, status="new", amount=_render_decimal(cents), meta=meta, **coupon)
         order = sql.lastrowid
         for number, (sku, price, quantity) in enumerate(lines, 1):
-            values = {"sku": sku, "quantity": quantity, "price": _decimal(price)}
+            values = {"sku": sku, "quantity": quantity, "price": _render_decimal(price)}
             self._insert(sql, "order_items", order_id=order, line=number, **values)
 
     def _advance(self, sql: Cursor) -> None:
@@ -109,5 +109,5 @@ class SmallShop(SteadyShop):
         super()._write(sql, what, statement.replace("?", self._mark), *parameters)
 
 
-def _decimal(cents: int) -> str:
+def _render_decimal(cents: int) -> str:
     return f"{cents // 100}.{cents % 100:02d}"

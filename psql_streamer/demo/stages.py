@@ -23,7 +23,7 @@ from psql_streamer.demo.shop import Shop
 from psql_streamer.demo.shop_rules import ShopRules
 from psql_streamer.demo.small_shop import SmallShop
 from psql_streamer.demo.steady_shop import Fated
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.errors import StreamerError
 from psql_streamer.model import Stats
 
@@ -62,35 +62,35 @@ class Stage:
     time_of: str = "commit"
 
 
-def postgres(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
+def set_up_postgres(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
     """The newest PostgreSQL that is there, read through a replication slot; the rows of its tables come first."""
-    dsn, there = _postgres_server(cleanup, say)
+    dsn, there = _start_postgres(cleanup, say)
     streams = partial(_has_caught_up, dsn)
     topics = [*(f"{shop.SCHEMA}.{table}" for table in shop.TABLES if table != "baskets"), shop_rules.BASKET_TOPIC]
-    source = _postgres_source(dsn)
+    source = _render_postgres_source(dsn)
     return Stage(topics, source, shop_rules.ON_POSTGRES, streams, lambda s: Shop(dsn, s, there))
 
 
-def kafka(cleanup: ExitStack, folder: Path, brokers: Brokers, say: Say) -> Stage:
+def set_up_kafka(cleanup: ExitStack, folder: Path, brokers: Brokers, say: Say) -> Stage:
     """Topics that another instance fills from PostgreSQL."""
-    dsn, there = _postgres_server(cleanup, say)
+    dsn, there = _start_postgres(cleanup, say)
     (folder / "first").mkdir()
     prefix = f"first-{uuid.uuid4().hex[:6]}"
     tables = [f"{shop.SCHEMA}.{table}" for table in shop.TABLES]
     topics = [f"{prefix}.{table}" for table in tables]
     brokers.create(topics)
     streams = partial(_has_caught_up, dsn)
-    first = ServiceProcess(folder / "first", _postgres_source(dsn), brokers.bootstrap, prefix, streams)
+    first = ServiceProcess(folder / "first", _render_postgres_source(dsn), brokers.bootstrap, prefix, streams)
     cleanup.callback(first.kill)
     first.start()
     say(f"  first service PostgreSQL -> {' '.join(topics)}")
     say(f"                {first.describe_snapshot()}")
-    source = _section(type="kafka", hosts=brokers.bootstrap.split(","), topics=topics, groupID=prefix)
-    rules = shop_rules.elsewhere(shop.SCHEMA)
+    source = _render_section(type="kafka", hosts=brokers.bootstrap.split(","), topics=topics, groupID=prefix)
+    rules = shop_rules.make_order_rules(shop.SCHEMA)
     return Stage(tables, source, rules, _has_partitions, lambda s: Shop(dsn, s, there, has_rules=False))
 
 
-def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
+def set_up_mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
     """A MariaDB, by its binary log."""
     import pymysql
 
@@ -113,23 +113,23 @@ def mysql(cleanup: ExitStack, _: Path, __: Brokers, say: Say) -> Stage:
             sql.execute(statement)
     version = ".".join(map(str, server.version))
     say(f"  MariaDB       {version}, binary log in rows, started in {time.monotonic() - began:.1f} s")
-    source = _section(type="mysql", dsn=server.dsn(), tables=["shop.*"])
-    tables, rules = [f"shop.{table}" for table in small_shop.TABLES], shop_rules.elsewhere("shop")
+    source = _render_section(type="mysql", dsn=server.build_dsn(), tables=["shop.*"])
+    tables, rules = [f"shop.{table}" for table in small_shop.TABLES], shop_rules.make_order_rules("shop")
     return Stage(tables, source, rules, _has_read_what_was_there, lambda s: SmallShop(connect, "%s", True, s), "")
 
 
-def sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
+def set_up_sql(_: ExitStack, folder: Path, __: Brokers, say: Say) -> Stage:
     """A SQLite file, polled: rows that are added to it."""
     file = folder / "shop.sqlite"
     with closing(sqlite3.connect(file)) as session:
         session.executescript("PRAGMA journal_mode = WAL;" + small_shop.SQLITE_TABLES)
     say(f"  SQLite        {sqlite3.sqlite_version}, {file}")
-    source = _section(type="sql", url=f"sqlite:///{file}", tables=list(small_shop.TABLES), pollInterval="200ms")
+    source = _render_section(type="sql", url=f"sqlite:///{file}", tables=list(small_shop.TABLES), pollInterval="200ms")
 
     def connect() -> small_shop.Connection:
         return sqlite3.connect(file, timeout=30)
 
-    tables, rules = [f"main.{table}" for table in small_shop.TABLES], shop_rules.elsewhere("main")
+    tables, rules = [f"main.{table}" for table in small_shop.TABLES], shop_rules.make_order_rules("main")
     return Stage(tables, source, rules, lambda _: True, lambda s: SmallShop(connect, "?", False, s), "poll")
 
 
@@ -141,17 +141,17 @@ class StageKind(NamedTuple):
 
 
 STAGES = {
-    "postgres": StageKind("PostgreSQL", postgres),
-    "kafka": StageKind("PostgreSQL -> psql-streamer -> Kafka", kafka),
-    "mysql": StageKind("MariaDB", mysql),
-    "sql": StageKind("SQLite", sql),
+    "postgres": StageKind("PostgreSQL", set_up_postgres),
+    "kafka": StageKind("PostgreSQL -> psql-streamer -> Kafka", set_up_kafka),
+    "mysql": StageKind("MariaDB", set_up_mysql),
+    "sql": StageKind("SQLite", set_up_sql),
 }
 """By the source's type."""
 
 
-def _postgres_server(cleanup: ExitStack, say: Say) -> tuple[str, Counter[tuple[str, str]]]:
+def _start_postgres(cleanup: ExitStack, say: Say) -> tuple[str, Counter[tuple[str, str]]]:
     """The dsn of a server with a shop, and the rows that the shop has."""
-    binaries = {version: folder for version, folder in server_binaries().items() if version >= _OLDEST_POSTGRES}
+    binaries = {version: folder for version, folder in find_server_binaries().items() if version >= _OLDEST_POSTGRES}
     if not binaries:
         raise StreamerError(
             f"no PostgreSQL server of version {_OLDEST_POSTGRES} or later found",
@@ -160,16 +160,16 @@ def _postgres_server(cleanup: ExitStack, say: Say) -> tuple[str, Counter[tuple[s
     began = time.monotonic()
     version = max(binaries)
     server = cleanup.enter_context(EmbeddedPostgres(binaries[version]))
-    there = shop.create(server.dsn())
+    there = shop.create(server.build_dsn())
     say(f"  PostgreSQL    {version}, wal_level logical, started in {time.monotonic() - began:.1f} s")
-    say(f"                psql '{server.dsn()}'")
+    say(f"                psql '{server.build_dsn()}'")
     say(f"                a shop with {there.total():,} rows in {len(there)} tables")
-    return server.dsn(), there
+    return server.build_dsn(), there
 
 
-def _postgres_source(dsn: str) -> str:
+def _render_postgres_source(dsn: str) -> str:
     limits = {"batchSize": 50000, "batchFlushInterval": "500ms"}
-    return _section(type="postgres", dsn=dsn, publication=shop.PUBLICATION, replicationSlot=SLOT, **limits)
+    return _render_section(type="postgres", dsn=dsn, publication=shop.PUBLICATION, replicationSlot=SLOT, **limits)
 
 
 def _has_partitions(stats: Stats) -> bool:
@@ -193,6 +193,6 @@ def _slot_is_active(dsn: str) -> bool:
         return bool(active)
 
 
-def _section(**keys: object) -> str:
+def _render_section(**keys: object) -> str:
     # JSON's strings, numbers and lists are TOML's as well.
     return "\n".join(["[source.shop]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())])

@@ -67,14 +67,14 @@ class SteadyShop(threading.Thread, ABC):
     def run(self) -> None:
         try:
             with closing(self._connect()) as session:
-                for step in self._first_steps():
-                    self._transaction(session, step)
-                steps = self._steps()
+                for step in self._list_first_steps():
+                    self._run_transaction(session, step)
+                steps = self._list_steps()
                 while not self._closing.wait(_ORDER_PAUSE_SECONDS):
                     step = steps[self.transactions % len(steps)]
                     if self.transactions >= _NEW_COLUMN_AFTER and not self._has_coupons:
                         step = self._add_column
-                    self._transaction(session, step)
+                    self._run_transaction(session, step)
         except Exception as error:
             self.error = error
 
@@ -89,18 +89,18 @@ class SteadyShop(threading.Thread, ABC):
         """A connection of the Python Database API, without autocommit."""
 
     @abstractmethod
-    def _first_steps(self) -> Sequence[Step]:
+    def _list_first_steps(self) -> Sequence[Step]:
         """What is written first."""
 
     @abstractmethod
-    def _steps(self) -> Sequence[Step]:
+    def _list_steps(self) -> Sequence[Step]:
         """What is written again and again."""
 
     @abstractmethod
     def _order(self, sql: Any) -> bool | None:
         """An order with its items."""
 
-    def _transaction(self, session: Any, step: Step) -> None:
+    def _run_transaction(self, session: Any, step: Step) -> None:
         self._pending.clear()
         self._pending_fates.clear()
         with closing(session.cursor()) as sql:

@@ -77,8 +77,8 @@ class Watcher(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._finished():
-                for message in self._arrived():
+            while not self._is_finished():
+                for message in self._poll_messages():
                     self._take(message)
                 self._printer.pause()
         except (KafkaException, ValueError, KeyError) as error:
@@ -87,7 +87,7 @@ class Watcher(threading.Thread):
             self._printer.count_hidden()
             self._consumer.close()
 
-    def _arrived(self) -> list[Message]:
+    def _poll_messages(self) -> list[Message]:
         """What is there. It waits for a first message alone: a wait for more would count as latency."""
         first = self._consumer.poll(_POLL_SECONDS)
         return [] if first is None else [first, *self._consumer.consume(_MOST_MESSAGES_AT_ONCE, 0)]
@@ -100,7 +100,7 @@ class Watcher(threading.Thread):
         self._finish_by = time.monotonic() + _FINISH_SECONDS
         self.join()
 
-    def _finished(self) -> bool:
+    def _is_finished(self) -> bool:
         if self._finish_by is None:
             return False
         if all(self._is_at_end(place) for place in self._partitions):
@@ -135,16 +135,16 @@ class Watcher(threading.Thread):
         self._seen.add(identity)
         if message.topic() == self._dead_letters_in:
             self.dead[event["Table"], event["Action"]] += 1
-            self._printer.dead_letter(event, _header(message, "dead_letter_reason"))
+            self._printer.print_dead_letter(event, _read_header(message, "dead_letter_reason"))
             return
         self.consumed[event["Table"], event["Action"]] += 1
         self._count_joined(event)
-        latency = self._latency(event)
+        latency = self._measure_latency(event)
         if latency is not None:
             self.latencies.append(latency)
-        self._printer.event(event, latency)
+        self._printer.print_event(event, latency)
 
-    def _latency(self, event: dict[str, Any]) -> float | None:
+    def _measure_latency(self, event: dict[str, Any]) -> float | None:
         """None of a row that was read by a snapshot: it may have waited for this consumer to begin."""
         if not self._timed or event["Action"] == "read":
             return None
@@ -170,7 +170,7 @@ class _Printer:
         self._hidden = 0
         self._kinds: Counter[tuple[str, str]] = Counter()
 
-    def event(self, event: dict[str, Any], latency: float | None) -> None:
+    def print_event(self, event: dict[str, Any], latency: float | None) -> None:
         self.pause()
         kind = event["Table"], event["Action"]
         if self._shown >= _LINES_A_SECOND or self._kinds[kind] >= _LINES_OF_A_KIND:
@@ -179,9 +179,13 @@ class _Printer:
         self._shown += 1
         self._kinds[kind] += 1
         columns = event["Columns"] or event.get("Before") or {}
-        stored = " ".join(f"{name}={_text(value)}" for name, value in columns.items() if name not in self._enriched)
+        stored = " ".join(
+            f"{name}={_show_value(value)}" for name, value in columns.items() if name not in self._enriched
+        )
         added = " ".join(
-            f"{name}={_text(value)}" for name, value in columns.items() if name in self._enriched and value is not None
+            f"{name}={_show_value(value)}"
+            for name, value in columns.items()
+            if name in self._enriched and value is not None
         )
         took = "" if latency is None else f"{latency * 1000:.0f} ms"
         line = f"{event['Table']:<11} {event['Action']:<6} {took:>8}  {stored}"
@@ -190,7 +194,7 @@ class _Printer:
         room = shutil.get_terminal_size((_LINE_WIDTH, 0)).columns - len(added)
         self._show((line if len(line) <= room else f"{line[: max(room, _LEAST_WIDTH) - 3]}...") + added)
 
-    def dead_letter(self, event: dict[str, Any], reason: str) -> None:
+    def print_dead_letter(self, event: dict[str, Any], reason: str) -> None:
         """Always shown: they are few."""
         self.pause()
         self._show(f"{event['Table']:<11} {event['Action']:<6} dead letter: {reason}")
@@ -211,10 +215,10 @@ class _Printer:
         self._hidden = 0
 
 
-def _header(message: Message, name: str) -> str:
+def _read_header(message: Message, name: str) -> str:
     value = dict(message.headers() or []).get(name)
     return value.decode() if isinstance(value, bytes) else str(value or "")
 
 
-def _text(value: Any) -> str:
+def _show_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -14,7 +14,7 @@ Account: TypeAlias = pwd.struct_passwd | None
 """None: the caller's own."""
 
 
-def server_account(program: str, names: Sequence[str]) -> Account:
+def choose_account(program: str, names: Sequence[str]) -> Account:
     """The caller's own account; where the caller is root, the first of these that there is.
 
     program: as in messages. The first name is the one to create where there is none of them.
@@ -38,6 +38,6 @@ def give(path: Path, account: Account) -> None:
         os.chown(path, account.pw_uid, account.pw_gid)
 
 
-def popen_as(account: Account) -> dict[str, Any]:
+def make_account_options(account: Account) -> dict[str, Any]:
     """The arguments of Popen that make a process run as the account, without groups of the caller's."""
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account is not None else {}

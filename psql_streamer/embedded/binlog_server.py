@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from psql_streamer.embedded.account import give, popen_as, server_account
+from psql_streamer.embedded.account import choose_account, give, make_account_options
 from psql_streamer.embedded.installation import Installation
-from psql_streamer.embedded.ports import LOOPBACK, free_ports, greeting
+from psql_streamer.embedded.ports import LOOPBACK, free_ports, read_greeting
 from psql_streamer.embedded.server import KillableServer
 from psql_streamer.errors import StreamerError
 
@@ -28,20 +28,20 @@ class BinlogServer(KillableServer):
     """
 
     def __init__(self, name: str, binaries: Installation, data_dir: Path | None, settings: Mapping[str, str]) -> None:
-        self.version = binaries.version()
+        self.version = binaries.read_version()
         self.settings = dict(settings)
         self.port = free_ports(1)[0]
-        self._account = server_account(name, ("mysql", "nobody"))
+        self._account = choose_account(name, ("mysql", "nobody"))
         super().__init__(f"{name} {'.'.join(map(str, self.version))}", data_dir)
         give(self._run_dir, self._account)
-        self._binaries = binaries.reachable_by(self._account, self._run_dir / "install")
+        self._binaries = binaries.make_reachable(self._account, self._run_dir / "install")
 
     @property
     def host(self) -> str:
         """The address it listens on."""
         return LOOPBACK
 
-    def dsn(self) -> str:
+    def build_dsn(self) -> str:
         """As a source's `dsn` takes it, for the account that may do everything."""
         return f"mysql://{USER}@{LOOPBACK}:{self.port}/"
 
@@ -59,15 +59,15 @@ class BinlogServer(KillableServer):
             "port": str(self.port),
         }
         arguments = [f"--{name}={value}" for name, value in (self.settings | places).items()]
-        self._spawn([*self._binaries.server_command(), "--no-defaults", *arguments], **self._popen_options())
+        self._spawn([*self._binaries.make_server_command(), "--no-defaults", *arguments], **self._make_popen_options())
         self._await_answer()
 
     def _make_data_dir(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         give(self.data_dir, self._account)
-        command = self._binaries.install_command(self.data_dir, self._run_dir)
+        command = self._binaries.make_install_command(self.data_dir, self._run_dir)
         made = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self._popen_options()
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, **self._make_popen_options()
         )
         if made.returncode != 0:
             account = f" as {self._account.pw_name}" if self._account else ""
@@ -78,8 +78,8 @@ class BinlogServer(KillableServer):
             )
 
     def _answers(self) -> bool:
-        return bool(greeting(self.port))
+        return bool(read_greeting(self.port))
 
-    def _popen_options(self) -> dict[str, Any]:
+    def _make_popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no settings of the caller's, a working folder that the account can enter."""
-        return {"cwd": self._run_dir, "env": self._binaries.environment(), **popen_as(self._account)}
+        return {"cwd": self._run_dir, "env": self._binaries.make_environment(), **make_account_options(self._account)}

@@ -11,9 +11,9 @@ from pathlib import Path
 from psql_streamer.errors import StreamerError
 
 
-def cache_folder() -> Path:
+def make_cache_folder() -> Path:
     """$XDG_CACHE_HOME/psql-streamer, else ~/.cache/psql-streamer, else (no usable home) a private temporary folder."""
-    for parent in _cache_parents():
+    for parent in _list_cache_parents():
         folder = parent / "psql-streamer"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def cache_folder() -> Path:
     return folder
 
 
-def _cache_parents() -> list[Path]:
+def _list_cache_parents() -> list[Path]:
     parents = [Path(os.environ["XDG_CACHE_HOME"])] if os.environ.get("XDG_CACHE_HOME") else []
     with suppress(RuntimeError):  # neither HOME nor an account entry
         parents.append(Path.home() / ".cache")

@@ -29,38 +29,38 @@ class Installation(ABC):
     unpacked: bool
 
     @abstractmethod
-    def server_command(self) -> Sequence[Path | str]:
+    def make_server_command(self) -> Sequence[Path | str]:
         """What starts the server. ValueError when its files are not all there."""
 
     @abstractmethod
-    def install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]:
+    def make_install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]:
         """What makes a data folder, in which root has no password."""
 
     @abstractmethod
-    def environment(self) -> dict[str, str]:
+    def make_environment(self) -> dict[str, str]:
         """What the programs need of the environment: no settings of the caller's."""
 
-    def version(self) -> tuple[int, int]:
+    def read_version(self) -> tuple[int, int]:
         """As the server says itself. Raises StreamerError when it does not run."""
         try:
-            command = [*self.server_command(), "--no-defaults", "--version"]
-            shown = subprocess.run(command, capture_output=True, text=True, timeout=60, env=self.environment())
+            command = [*self.make_server_command(), "--no-defaults", "--version"]
+            shown = subprocess.run(command, capture_output=True, text=True, timeout=60, env=self.make_environment())
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            raise self._does_not_run(str(error)) from error
+            raise self._make_failure(str(error)) from error
         found = re.search(r"Ver (\d+)\.(\d+)", shown.stdout)
         # MariaDB's server is there as mysqld too.
         if found is None or ("MariaDB" in shown.stdout) is not (self.product == "MariaDB"):
-            raise self._does_not_run(shown.stderr.strip())
+            raise self._make_failure(shown.stderr.strip())
         return int(found[1]), int(found[2])
 
-    def reachable_by(self, account: Account, copy_to: Path) -> Self:
+    def make_reachable(self, account: Account, copy_to: Path) -> Self:
         """The same, or a copy in `copy_to` where `account` may not reach unpacked ones (below /root, say)."""
         if account is None or not self.unpacked:
             return self
         shutil.copytree(self.base, copy_to / self.base.name, symlinks=True)
         return replace(self, base=copy_to / self.base.name)
 
-    def _does_not_run(self, said: str) -> StreamerError:
+    def _make_failure(self, said: str) -> StreamerError:
         return StreamerError(f"the {self.product} server in {self.base} does not run ({said})", self.remedy)
 
 

@@ -33,8 +33,8 @@ _INSTALL_LINES = {
 def find_java() -> Path:
     """The first java of version 17 or later in JAVA_HOME, PATH and the usual places; StreamerError when none is."""
     too_old: list[str] = []
-    for java in _candidates():
-        version = java_version(java)
+    for java in _list_candidates():
+        version = read_java_version(java)
         if version is not None and version >= OLDEST_JAVA:
             return java
         if version is not None:
@@ -43,7 +43,7 @@ def find_java() -> Path:
     raise StreamerError(f"no Java {OLDEST_JAVA} or later found{found}", f"install one: {install_line()}")
 
 
-def java_version(java: Path) -> int | None:
+def read_java_version(java: Path) -> int | None:
     """The feature release of a java program (17, 21, ...), learnt by running it; None when it does not run."""
     try:
         shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
@@ -59,7 +59,7 @@ def install_line() -> str:
     return next((line for tool, line in _INSTALL_LINES.items() if shutil.which(tool)), _INSTALL_LINES["apt-get"])
 
 
-def _candidates() -> Iterator[Path]:
+def _list_candidates() -> Iterator[Path]:
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Path(home, "bin", "java")

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.embedded.java import find_java
-from psql_streamer.embedded.kafka_jars import kafka_class_path
-from psql_streamer.embedded.ports import LOOPBACK, free_ports, listening
+from psql_streamer.embedded.kafka_jars import build_class_path
+from psql_streamer.embedded.ports import LOOPBACK, free_ports, is_listening
 from psql_streamer.embedded.server import KillableServer
 from psql_streamer.errors import StreamerError
 
@@ -60,7 +60,7 @@ class EmbeddedKafka(KillableServer):
         heap: str = "256m",
     ) -> None:
         self._java = find_java()
-        self._class_path = kafka_class_path()
+        self._class_path = build_class_path()
         self._heap = heap
         self._port, controller_port = free_ports(2)
         super().__init__("Kafka", log_dir)
@@ -84,7 +84,7 @@ class EmbeddedKafka(KillableServer):
         """Return when the broker answers a metadata request; formats the log folder on the first start."""
         if not (self.data_dir / "meta.properties").exists():
             self._format()
-        self._spawn(self._command("kafka.Kafka", str(self._properties)), cwd=self._run_dir)
+        self._spawn(self._make_command("kafka.Kafka", str(self._properties)), cwd=self._run_dir)
         self._await_answer()
 
     def _format(self) -> None:
@@ -92,7 +92,7 @@ class EmbeddedKafka(KillableServer):
         # Kafka's Uuid.fromString: 16 bytes in URL-safe base64 without padding, 22 characters.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         formatted = subprocess.run(
-            self._command(
+            self._make_command(
                 "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(self._properties)
             ),
             stdin=subprocess.DEVNULL,
@@ -104,7 +104,7 @@ class EmbeddedKafka(KillableServer):
             said = (formatted.stderr or formatted.stdout).strip()
             raise StreamerError(f"Kafka could not format {self.data_dir} ({said})", "give an empty, writable folder")
 
-    def _command(self, main_class: str, *arguments: str) -> list[str]:
+    def _make_command(self, main_class: str, *arguments: str) -> list[str]:
         return [
             str(self._java),
             f"-Xmx{self._heap}",
@@ -118,7 +118,7 @@ class EmbeddedKafka(KillableServer):
         ]
 
     def _answers(self) -> bool:
-        if not listening(self._port):
+        if not is_listening(self._port):
             return False
         try:
             AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(timeout=10)

@@ -9,7 +9,7 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
-from psql_streamer.embedded.cache import cache_folder, fill
+from psql_streamer.embedded.cache import fill, make_cache_folder
 from psql_streamer.embedded.java import find_java
 from psql_streamer.errors import StreamerError
 
@@ -21,15 +21,15 @@ _JARS_FETCH_SECONDS = 600
 _LOGGING = ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-api-*.jar", "log4j-core-*.jar")
 
 
-def kafka_class_path(version: str = KAFKA_VERSION) -> str:
+def build_class_path(version: str = KAFKA_VERSION) -> str:
     """The JVM's class path for a broker. Kafka's pom names no logging backend: pyspark's comes first."""
-    logging = [next(_spark_jars().glob(pattern)) for pattern in _LOGGING]
-    return os.pathsep.join([*map(str, logging), f"{kafka_jars(version)}/*"])
+    logging = [next(_find_spark_jars().glob(pattern)) for pattern in _LOGGING]
+    return os.pathsep.join([*map(str, logging), f"{provide_kafka_jars(version)}/*"])
 
 
-def kafka_jars(version: str = KAFKA_VERSION) -> Path:
+def provide_kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The folder with all jars of a broker of this version; the first call downloads about 45 MB."""
-    folder = cache_folder() / "kafka" / version
+    folder = make_cache_folder() / "kafka" / version
     if not folder.is_dir():
         fill(folder, partial(_fetch, version))
     return folder
@@ -41,7 +41,7 @@ def _fetch(version: str, scratch: Path) -> Path:
         str(find_java()),
         f"-Divy.default.ivy.user.dir={scratch}",
         # What spark.jars.packages resolves with; run alone it needs no Spark session.
-        *("-cp", str(next(_spark_jars().glob("ivy-*.jar")))),
+        *("-cp", str(next(_find_spark_jars().glob("ivy-*.jar")))),
         "org.apache.ivy.Main",
         "-error",
         *("-cache", str(scratch / "ivy")),
@@ -66,7 +66,7 @@ def _fetch(version: str, scratch: Path) -> Path:
     return jars
 
 
-def _spark_jars() -> Path:
+def _find_spark_jars() -> Path:
     package = importlib.util.find_spec("pyspark")
     for location in (package.submodule_search_locations or []) if package else []:
         jars = Path(location, "jars")

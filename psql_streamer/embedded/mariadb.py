@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from psql_streamer.embedded.binlog_server import BinlogServer
-from psql_streamer.embedded.mariadb_binaries import MariadbBinaries, mariadb_binaries
+from psql_streamer.embedded.mariadb_binaries import MariadbBinaries, provide_mariadb_binaries
 
 _SETTINGS = {
     "log_bin": "binlog",
@@ -38,4 +38,4 @@ class EmbeddedMariadb(BinlogServer):
         data_dir: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__("MariaDB", binaries or mariadb_binaries(), data_dir, _SETTINGS | dict(settings or {}))
+        super().__init__("MariaDB", binaries or provide_mariadb_binaries(), data_dir, _SETTINGS | dict(settings or {}))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from psql_streamer.embedded.cache import cache_folder, fill
+from psql_streamer.embedded.cache import fill, make_cache_folder
 from psql_streamer.embedded.installation import Installation, run_apt_get, unpack
 from psql_streamer.errors import StreamerError
 
@@ -38,10 +38,10 @@ class MariadbBinaries(Installation):
     product = "MariaDB"
     remedy = "install mariadb-server, or name a running server"
 
-    def server_command(self) -> Sequence[Path]:
+    def make_server_command(self) -> Sequence[Path]:
         return [self.base / "sbin/mariadbd"]
 
-    def install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]:
+    def make_install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]:
         arguments = [
             "--no-defaults",
             f"--basedir={self.base}",
@@ -52,7 +52,7 @@ class MariadbBinaries(Installation):
         ]
         return [self.base / "bin/mariadb-install-db", *map(Path, arguments)]
 
-    def environment(self) -> dict[str, str]:
+    def make_environment(self) -> dict[str, str]:
         """With their own libraries."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MYSQL", "MARIADB", "LC_"))}
         folders = [str(folder) for folder in sorted(self.base.glob("lib/*-linux-*"))]
@@ -60,7 +60,7 @@ class MariadbBinaries(Installation):
         return kept | {"LC_ALL": "C"} | libraries
 
 
-def mariadb_binaries() -> MariadbBinaries:
+def provide_mariadb_binaries() -> MariadbBinaries:
     """The machine's own installation, else the packages of its distribution, fetched at the first call (12 MB).
 
     Nothing is installed, and no root is needed. Raises StreamerError where neither is to be had.
@@ -68,7 +68,7 @@ def mariadb_binaries() -> MariadbBinaries:
     for base in (Path("/usr"), Path("/usr/local"), Path("/usr/local/mysql")):
         if (base / "sbin/mariadbd").exists() and (base / "bin/mariadb-install-db").exists():
             return MariadbBinaries(base, unpacked=False)
-    folder = cache_folder() / "mariadb-server"
+    folder = make_cache_folder() / "mariadb-server"
     if not folder.is_dir():
         _fetch(folder)
     return MariadbBinaries(folder / "usr", unpacked=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from psql_streamer.embedded.binlog_server import BinlogServer
-from psql_streamer.embedded.mysql_binaries import MysqlBinaries, mysql_binaries
+from psql_streamer.embedded.mysql_binaries import MysqlBinaries, provide_mysql_binaries
 
 _SETTINGS = {
     "log_bin": "binlog",
@@ -38,4 +38,4 @@ class EmbeddedMysql(BinlogServer):
         data_dir: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__("MySQL", binaries or mysql_binaries(), data_dir, _SETTINGS | dict(settings or {}))
+        super().__init__("MySQL", binaries or provide_mysql_binaries(), data_dir, _SETTINGS | dict(settings or {}))

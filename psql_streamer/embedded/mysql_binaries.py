@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from psql_streamer.embedded.cache import cache_folder, fill
+from psql_streamer.embedded.cache import fill, make_cache_folder
 from psql_streamer.embedded.installation import Installation, run_apt_get, unpack
 from psql_streamer.errors import StreamerError
 
@@ -46,7 +46,7 @@ class MysqlBinaries(Installation):
     product = "MySQL"
     remedy = "install mysql-server, or name a running server"
 
-    def server_command(self) -> Sequence[Path | str]:
+    def make_server_command(self) -> Sequence[Path | str]:
         server = self.base / "sbin/mysqld"
         if not self.unpacked:
             return [server]
@@ -54,7 +54,7 @@ class MysqlBinaries(Installation):
         [loader] = libraries.glob("ld-linux-*.so.*")
         return [loader, "--library-path", str(libraries), server]
 
-    def install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]:
+    def make_install_command(self, data_dir: Path, tmp_dir: Path) -> Sequence[Path]:
         arguments = [
             "--no-defaults",
             "--initialize-insecure",
@@ -63,14 +63,14 @@ class MysqlBinaries(Installation):
             f"--tmpdir={tmp_dir}",
             "--innodb-redo-log-capacity=32M",
         ]
-        return [*map(Path, self.server_command()), *map(Path, arguments)]
+        return [*map(Path, self.make_server_command()), *map(Path, arguments)]
 
-    def environment(self) -> dict[str, str]:
+    def make_environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MYSQL", "LC_", "LD_"))}
         return kept | {"LC_ALL": "C"}
 
 
-def mysql_binaries() -> MysqlBinaries:
+def provide_mysql_binaries() -> MysqlBinaries:
     """The machine's own installation, else Debian's packages, fetched at the first call (70 MB).
 
     Nothing is installed, and no root is needed. Raises StreamerError, with the reason, where neither is to be had.
@@ -78,7 +78,7 @@ def mysql_binaries() -> MysqlBinaries:
     for base in (Path("/usr"), Path("/usr/local"), Path("/usr/local/mysql")):
         if (base / "sbin/mysqld").exists() and not (base / "sbin/mariadbd").exists():
             return MysqlBinaries(base, unpacked=False)
-    folder = cache_folder() / "mysql"
+    folder = make_cache_folder() / "mysql"
     if not folder.is_dir():
         _fetch(folder)
     return MysqlBinaries(folder / "usr", unpacked=True)
@@ -94,7 +94,7 @@ def _fetch(folder: Path) -> None:
 
 def _fetch_needed(scratch: Path) -> Path:
     root = scratch / "apt"
-    environment = _private_apt(root)
+    environment = _make_private_apt(root)
     _run_apt(environment, "update")
     _run_apt(environment, "--yes", "--download-only", "install", _PACKAGE)
     needed = unpack(sorted((root / "cache/archives").glob("*.deb")), _NEEDED, scratch)
@@ -104,7 +104,7 @@ def _fetch_needed(scratch: Path) -> Path:
     return needed
 
 
-def _private_apt(root: Path) -> dict[str, str]:
+def _make_private_apt(root: Path) -> dict[str, str]:
     """An apt whose folders and sources are its own; the environment that makes apt-get use it."""
     for folder in ("state/lists/partial", "cache/archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
         (root / folder).mkdir(parents=True)

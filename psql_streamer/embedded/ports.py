@@ -27,14 +27,14 @@ def free_ports(count: int) -> list[int]:
             held.close()
 
 
-def listening(port: int) -> bool:
+def is_listening(port: int) -> bool:
     """True when something accepts connections on this loopback port."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
-def greeting(port: int) -> bytes:
+def read_greeting(port: int) -> bytes:
     """What a server sends of itself to who connects to this loopback port; b"" when nobody listens or says a word."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1) as connection:

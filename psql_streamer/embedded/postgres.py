@@ -14,13 +14,13 @@ from typing import Any, Literal
 import psycopg2
 from psycopg2.extensions import make_dsn
 
-from psql_streamer.embedded.account import give, popen_as, server_account
+from psql_streamer.embedded.account import choose_account, give, make_account_options
 from psql_streamer.embedded.ports import LOOPBACK, free_ports
-from psql_streamer.embedded.postgres_binaries import major_version, reachable_binaries, server_binaries
+from psql_streamer.embedded.postgres_binaries import find_server_binaries, make_binaries_reachable, read_major_version
 from psql_streamer.embedded.server import EmbeddedServer
 from psql_streamer.errors import StreamerError
 
-__all__ = ["EmbeddedPostgres", "server_binaries"]
+__all__ = ["EmbeddedPostgres", "find_server_binaries"]
 
 _SETTINGS = {
     "wal_level": "logical",
@@ -50,27 +50,27 @@ class EmbeddedPostgres(EmbeddedServer):
     at_once = _STOP_SIGNALS["immediate"]
 
     def __init__(self, bin_dir: Path, data_dir: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
-        version = major_version(bin_dir)
+        version = read_major_version(bin_dir)
         if version is None:
             raise StreamerError(f"no PostgreSQL server in {bin_dir}", "name the folder that holds initdb and postgres")
         self.version = version
         self.settings = _SETTINGS | dict(settings or {})
         self.port = free_ports(1)[0]
         # initdb and postgres refuse to run as root, and initdb wants an account with a name.
-        self._account = server_account("PostgreSQL", ("postgres", "nobody"))
+        self._account = choose_account("PostgreSQL", ("postgres", "nobody"))
         # A unix socket's path may have about 100 bytes: a folder directly below the temporary one, not below data_dir.
         self.socket_dir = Path(tempfile.mkdtemp(prefix="psql-streamer-pg"))
         self.own(self.socket_dir)
         self.data_dir = data_dir if data_dir is not None else self.socket_dir / "data"
         super().__init__(f"PostgreSQL {version}", self.socket_dir / "server.log")
-        self._bin_dir = reachable_binaries(bin_dir, self._account, self.socket_dir / "install")
+        self._bin_dir = make_binaries_reachable(bin_dir, self._account, self.socket_dir / "install")
 
     def start(self) -> None:
         """Return when the server answers; makes the data folder on the first start."""
         if not (self.data_dir / "PG_VERSION").exists():
-            self._initdb()
+            self._run_initdb()
         self._write_settings()
-        self._spawn([self._bin_dir / "postgres", "-D", self.data_dir], **self._popen_options())
+        self._spawn([self._bin_dir / "postgres", "-D", self.data_dir], **self._make_popen_options())
         self._await_answer()
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> None:
@@ -87,7 +87,7 @@ class EmbeddedPostgres(EmbeddedServer):
         self.stop("immediate" if self.data_dir.is_relative_to(self.socket_dir) else "fast")
         shutil.rmtree(self.socket_dir, ignore_errors=True)
 
-    def dsn(self, database: str = "postgres", *, tcp: bool = False) -> str:
+    def build_dsn(self, database: str = "postgres", *, tcp: bool = False) -> str:
         """A libpq connection string for the superuser `postgres`, over the unix socket unless `tcp`."""
         host = LOOPBACK if tcp else str(self.socket_dir)
         return str(make_dsn(host=host, port=self.port, user="postgres", dbname=database))
@@ -101,7 +101,7 @@ class EmbeddedPostgres(EmbeddedServer):
         """Where the programs run from (pg_recvlogical, psql, ...)."""
         return self._bin_dir
 
-    def _initdb(self) -> None:
+    def _run_initdb(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.own(self.data_dir)
         made = subprocess.run(
@@ -117,7 +117,7 @@ class EmbeddedPostgres(EmbeddedServer):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            **self._popen_options(),
+            **self._make_popen_options(),
         )
         if made.returncode != 0:
             account = f" as {self._account.pw_name}" if self._account else ""
@@ -141,12 +141,12 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _answers(self) -> bool:
         try:
-            psycopg2.connect(self.dsn(), connect_timeout=5).close()
+            psycopg2.connect(self.build_dsn(), connect_timeout=5).close()
         except psycopg2.OperationalError:
             return False
         return True
 
-    def _popen_options(self) -> dict[str, Any]:
+    def _make_popen_options(self) -> dict[str, Any]:
         """Popen's arguments: no inherited locale or PG* settings, a working folder that the account can enter."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
-        return {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}, **popen_as(self._account)}
+        return {"cwd": self.socket_dir, "env": environment | {"LC_ALL": "C"}, **make_account_options(self._account)}

@@ -86,7 +86,7 @@ class EmbeddedServer(ABC):
                 return
             time.sleep(_ANSWER_PAUSE_SECONDS)
         self._end(self.at_once)
-        raise self._did_not_start()
+        raise self._make_start_error()
 
     def _end(self, ask: int) -> None:
         """Send the process a signal, and `at_once` if it still lives `stop_seconds` later."""
@@ -100,7 +100,7 @@ class EmbeddedServer(ABC):
             process.send_signal(self.at_once)
             process.wait(self.stop_seconds)
 
-    def _did_not_start(self) -> StreamerError:
+    def _make_start_error(self) -> StreamerError:
         tail = self.log_file.read_text(errors="replace").splitlines()[-5:]
         return StreamerError(
             f"embedded {self._name} did not start",

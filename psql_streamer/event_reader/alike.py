@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import held_bytes, offsets
-from psql_streamer.event_reader.documents import lead_of
+from psql_streamer.binary_columns import read_offsets, read_value_bytes
+from psql_streamer.event_reader.documents import render_lead
 from psql_streamer.event_reader.forms import (
     LARGEST_SEQ,
     NOT_OF_THE_FORMAT,
@@ -31,7 +31,7 @@ from psql_streamer.event_reader.forms import (
     decode_event,
     decode_members,
 )
-from psql_streamer.event_reader.kinds import by_byte, is_utf8
+from psql_streamer.event_reader.kinds import is_utf8, map_bytes
 from psql_streamer.event_reader.parsed import NoEventError, Origin, RowNotes, Transaction, to_micros
 from psql_streamer.event_reader.tables import Names
 from psql_streamer.model import POSTGRESQL, Index, RowOp
@@ -54,10 +54,10 @@ _LITERALS = pa.array([b"true", b"false", b"null"], pa.binary())
 _STRING, _NUMBER, _LITERAL, _DOCUMENT = range(1, 5)
 
 
-_KINDS = by_byte({b'"': _STRING, b"-0123456789": _NUMBER, b"tfn": _LITERAL, b"{[": _DOCUMENT})
+_KINDS = map_bytes({b'"': _STRING, b"-0123456789": _NUMBER, b"tfn": _LITERAL, b"{[": _DOCUMENT})
 """By the first byte of a value."""
 
-_ENDS_DOCUMENT = by_byte({b"}]": 1}).astype(np.bool_)
+_ENDS_DOCUMENT = map_bytes({b"}]": 1}).astype(np.bool_)
 
 
 class Alike(NamedTuple):
@@ -153,13 +153,13 @@ def _look(record: bytes) -> _Pattern | None:
         return None
     values, texts, gap = list[_Value](), list[bytes](), b"{"
     for number, (name, value) in enumerate(members.items()):
-        gap += lead_of(number, name)
+        gap += render_lead(number, name)
         if name in _SAME:
             gap += bytes(value)
         elif name == "Columns":
             gap += b"{"
             for at, (column, cell) in enumerate(columns.items()):
-                values.append(_Value(None, gap + lead_of(at, column)))
+                values.append(_Value(None, gap + render_lead(at, column)))
                 texts.append(bytes(cell))
                 gap = b""
             gap += b"}"
@@ -194,19 +194,19 @@ class _Places(NamedTuple):
     numbers: Index
     quotes: int
 
-    def of(self, numbers: Sequence[int]) -> pa.Array:
+    def select_values(self, numbers: Sequence[int]) -> pa.Array:
         """Some of the values, record by record. numbers: which of a record's."""
-        return self._taken(self.numbers[:, 1::2][:, numbers])
+        return self._select_pieces(self.numbers[:, 1::2][:, numbers])
 
-    def where(self, chosen: NDArray[np.bool_]) -> pa.Array:
+    def filter_values(self, chosen: NDArray[np.bool_]) -> pa.Array:
         """The chosen values, record by record. chosen: for each whether it is."""
-        return self._taken(self.numbers[:, 1::2][chosen])
+        return self._select_pieces(self.numbers[:, 1::2][chosen])
 
-    def gaps(self) -> pa.Array:
+    def select_gaps(self) -> pa.Array:
         """All but the values."""
-        return self._taken(self.numbers[:, ::2])
+        return self._select_pieces(self.numbers[:, ::2])
 
-    def _taken(self, numbers: Index) -> pa.Array:
+    def _select_pieces(self, numbers: Index) -> pa.Array:
         return self.pieces.take(pa.array(numbers.ravel()))
 
 
@@ -216,10 +216,14 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
         return None
     of_members = {value.name: at for at, value in enumerate(pattern.values) if value.name is not None}
     try:
-        xids, commits, place, seq = _integers(places.of([of_members[name] for name in _NUMBERS]), len(_NUMBERS))
-        ops = _ops(places.of([of_members["Action"]]))
-        uuids = _uuids(places.of([of_members["UUID"]])) if "UUID" in of_members else [b""] * len(values)
-        transactions, tx = _number_transactions(commits, places.of([of_members["Timestamp"]]), xids)
+        xids, commits, place, seq = _parse_integers(
+            places.select_values([of_members[name] for name in _NUMBERS]), len(_NUMBERS)
+        )
+        ops = _parse_ops(places.select_values([of_members["Action"]]))
+        uuids = (
+            _parse_uuids(places.select_values([of_members["UUID"]])) if "UUID" in of_members else [b""] * len(values)
+        )
+        transactions, tx = _number_transactions(commits, places.select_values([of_members["Timestamp"]]), xids)
     except (pa.ArrowInvalid, NoEventError, UnicodeDecodeError, ValueError):
         return None
     if min(xids.min(), commits.min(), place.min()) < 0 or seq.min() < -1 or seq.max() > LARGEST_SEQ:
@@ -230,7 +234,7 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
         pattern.table,
         pattern.columns,
         RowNotes(ops, seq.tolist(), place.tolist(), uuids, transactions, tx),
-        places.of([at for at, value in enumerate(pattern.values) if value.name is None]),
+        places.select_values([at for at, value in enumerate(pattern.values) if value.name is None]),
     )
 
 
@@ -263,7 +267,7 @@ def _find(pattern: _Pattern, values: Sequence[bytes]) -> _Places | None:
     numbers = np.arange(len(pieces)).reshape(count, -1)
     places = _Places(data, begins, ends, pieces, numbers, int(np.count_nonzero(quotes)))
     around = np.frombuffer(pattern.text, np.uint8)
-    same = (held_bytes(places.gaps()).reshape(count, len(around)) == around).all()
+    same = (read_value_bytes(places.select_gaps()).reshape(count, len(around)) == around).all()
     return places if same else None
 
 
@@ -288,10 +292,10 @@ def _are_whole(pattern: _Pattern, places: _Places) -> bool:
     )
     if not simple:
         return False
-    members = places.of(np.flatnonzero(of_members).tolist())
-    if (held_bytes(members) == ord("\\")).any() or not is_utf8(members):
+    members = places.select_values(np.flatnonzero(of_members).tolist())
+    if (read_value_bytes(members) == ord("\\")).any() or not is_utf8(members):
         return False
-    literals, numbers = places.where(kinds == _LITERAL), places.where(kinds == _NUMBER)
+    literals, numbers = places.filter_values(kinds == _LITERAL), places.filter_values(kinds == _NUMBER)
     return bool(pc.all(pc.is_in(literals, _LITERALS), min_count=0).as_py()) and _are_numbers(numbers)
 
 
@@ -299,7 +303,7 @@ def _are_numbers(texts: pa.Array) -> bool:
     """Whether these are numbers as JSON has them, without exponents. Each begins with a minus or a digit."""
     if not len(texts):
         return True
-    bounds, data = offsets(texts).astype(np.int64), np.frombuffer(texts.buffers()[2], np.uint8)
+    bounds, data = read_offsets(texts).astype(np.int64), np.frombuffer(texts.buffers()[2], np.uint8)
     bounds, data = bounds - bounds[0], data[bounds[0] : bounds[-1]]
     digits = (data >= _ZERO) & (data <= ord("9"))
     begins, ends = bounds[:-1] + (data[bounds[:-1]] == _MINUS), bounds[1:]
@@ -315,13 +319,13 @@ def _are_numbers(texts: pa.Array) -> bool:
     return len(points) + minuses == len(others) and bool((np.diff(of_numbers) > 0).all())
 
 
-def _integers(texts: pa.Array, each: int) -> Index:
+def _parse_integers(texts: pa.Array, each: int) -> Index:
     """A row for each of so many members of a record. Raises pa.ArrowInvalid."""
     found: Index = texts.cast(pa.string()).cast(pa.int64()).to_numpy().reshape(-1, each).T
     return found
 
 
-def _ops(texts: pa.Array) -> list[int]:
+def _parse_ops(texts: pa.Array) -> list[int]:
     """Raises ValueError for others than those of new rows."""
     distinct = texts.dictionary_encode()
     ops = [_NEW_ROWS.get(text) for text in distinct.dictionary.to_pylist()]
@@ -331,12 +335,12 @@ def _ops(texts: pa.Array) -> list[int]:
     return found
 
 
-def _uuids(texts: pa.Array) -> list[bytes]:
+def _parse_uuids(texts: pa.Array) -> list[bytes]:
     """Raises ValueError where they are none."""
-    count, data = len(texts), held_bytes(texts)
+    count, data = len(texts), read_value_bytes(texts)
     if len(data) == count * len(_NO_UUID) and data.tobytes() == _NO_UUID * count:
         return [b""] * count
-    if (np.diff(offsets(texts)) != UUID_LENGTH + 2).any():
+    if (np.diff(read_offsets(texts)) != UUID_LENGTH + 2).any():
         raise ValueError
     bare = np.ascontiguousarray(data.reshape(count, UUID_LENGTH + 2)[:, 1:-1])
     if not are_uuids(bare.tobytes(), count):
@@ -351,7 +355,7 @@ def _number_transactions(commits: Index, times: pa.Array, xids: Index) -> tuple[
     """
     distinct = times.dictionary_encode()
     texts = distinct.dictionary.to_pylist()
-    moments = np.array([_moment(text) for text in texts], np.int64)[distinct.indices.to_numpy()]
+    moments = np.array([_parse_moment(text) for text in texts], np.int64)[distinct.indices.to_numpy()]
     changed = (np.diff(commits) != 0) | (np.diff(moments) != 0) | (np.diff(xids) != 0)
     firsts = np.concatenate(([0], np.flatnonzero(changed) + 1))
     transactions = [
@@ -364,7 +368,7 @@ def _number_transactions(commits: Index, times: pa.Array, xids: Index) -> tuple[
     return transactions, tx
 
 
-def _moment(text: bytes) -> int:
+def _parse_moment(text: bytes) -> int:
     if not text.startswith(b'"'):
         raise ValueError
     return to_micros(text[1:-1].decode())

@@ -28,30 +28,30 @@ class InBinaryLog(NamedTuple):
     place: int
     server_id: int
 
-    def origin(self, host: str, database: str) -> Origin:
+    def make_origin(self, host: str, database: str) -> Origin:
         """Where the change was made."""
         return Origin(self.kind, host, database, self.name, self.server_id)
 
 
-def in_binary_log(
+def locate_in_binary_log(
     gtid: str | None, file: str, offset: int, commit: int | None, server_id: int | None, kind: str = ""
 ) -> InBinaryLog:
     """What these fields say. A transaction without a GTID is called by the place where it begins, its commit number.
 
     kind: of the source; without it, the GTID says which it is.
     """
-    name, number = _name_and_number(file)
+    name, number = _split_file_name(file)
     if offset >> _OFFSET_BITS:
         raise NoEventError("its offset in the binary log is past 4 bytes")
     begin = commit or 0
     known = gtid or f"{name}.{begin >> _OFFSET_BITS:06d}:{begin & (1 << _OFFSET_BITS) - 1}"
-    kind_of_gtid = _kind(gtid)
+    kind_of_gtid = _derive_kind(gtid)
     kind = kind or kind_of_gtid
     made_on = 0 if kind == kind_of_gtid == MARIADB else server_id or 0
     return InBinaryLog(kind, name, known, number << _OFFSET_BITS | offset, made_on)
 
 
-def number_of(gtid: str | None) -> int | None:
+def read_gtid_number(gtid: str | None) -> int | None:
     """Which transaction of its server, or domain, it is: 23 in `uuid:23`, `uuid:tag:23` and `0-1-23`."""
     found = re.search(r"([0-9]+)$", gtid or "")
     if found is None:
@@ -62,12 +62,12 @@ def number_of(gtid: str | None) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def _kind(gtid: str | None) -> str:
+def _derive_kind(gtid: str | None) -> str:
     return MARIADB if gtid is not None and _MARIADB_GTID.fullmatch(gtid) else MYSQL
 
 
 @lru_cache(maxsize=256)
-def _name_and_number(file: str) -> tuple[str, int]:
+def _split_file_name(file: str) -> tuple[str, int]:
     name, _, number = file.rpartition(".")
     is_number = number.isascii() and number.isdecimal() and len(number) <= len(str(_LAST_FILE))
     if not name or not is_number or int(number) > _LAST_FILE:

@@ -49,13 +49,13 @@ def require_json(text: bytes) -> None:
     try:
         _decode(text.decode())
     except RecursionError:
-        for _ in _containers(text, 0):
+        for _ in _find_containers(text, 0):
             pass
     except ValueError:
         raise BrokenJsonError from None
 
 
-def lead_of(number: int, name: str) -> bytes:
+def render_lead(number: int, name: str) -> bytes:
     """What stands in front of the value of an object's member, behind the brace or the member before."""
     return b'%s"%s":' % (b"," if number else b"", name.encode())
 
@@ -83,7 +83,7 @@ def cut_out(text: bytes, depth: int) -> Shallow:
     kept: list[bytes] = []
     cut: list[bytes] = []
     end = 0
-    for begin, behind in _containers(text, depth):
+    for begin, behind in _find_containers(text, depth):
         kept += [text[end:begin], b'"%s%d"' % (mark, len(cut))]
         cut.append(text[begin:behind])
         end = behind
@@ -114,13 +114,13 @@ _NEXT = {_BRACKET: _VALUE, _BRACE: {"name"}}
 _CLOSES = {_BRACKET: ord("]"), _BRACE: ord("}")}
 
 
-def _containers(text: bytes, depth: int) -> Iterator[tuple[int, int]]:
+def _find_containers(text: bytes, depth: int) -> Iterator[tuple[int, int]]:
     """Where the arrays and objects that lie in so many others begin and end. Raises BrokenJsonError."""
     inside, expected = bytearray(), _VALUE
     begin = at = 0
     while at < len(text) or inside or expected is _VALUE:
         token = _TOKEN.match(text, at)
-        kind = _kind_of(token, expected)
+        kind = _classify_token(token, expected)
         at = token.end() if token else at
         if kind == "open":
             begin = at - 1 if len(inside) == depth else begin
@@ -130,10 +130,10 @@ def _containers(text: bytes, depth: int) -> Iterator[tuple[int, int]]:
                 raise BrokenJsonError
             if len(inside) == depth:
                 yield begin, at
-        expected = _expected_behind(kind, inside)
+        expected = _list_expected(kind, inside)
 
 
-def _kind_of(token: re.Match[bytes] | None, expected: set[str]) -> str:
+def _classify_token(token: re.Match[bytes] | None, expected: set[str]) -> str:
     kind = token and token.lastgroup
     if kind == "string" and "name" in expected:
         kind = "name"
@@ -142,7 +142,7 @@ def _kind_of(token: re.Match[bytes] | None, expected: set[str]) -> str:
     return kind
 
 
-def _expected_behind(kind: str, inside: bytearray) -> set[str]:
+def _list_expected(kind: str, inside: bytearray) -> set[str]:
     """What may follow. inside: the brackets that are open."""
     match kind:
         case "name":

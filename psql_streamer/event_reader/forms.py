@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from psql_streamer.event_reader.binary_logs import in_binary_log, number_of
+from psql_streamer.event_reader.binary_logs import locate_in_binary_log, read_gtid_number
 from psql_streamer.event_reader.parsed import (
     LARGEST_NUMBER,
     Image,
@@ -21,7 +21,7 @@ from psql_streamer.event_reader.parsed import (
     NoEventError,
     Origin,
     Parsed,
-    kind_of_origin,
+    derive_kind,
     require_moment,
     to_micros,
 )
@@ -99,18 +99,18 @@ def _parse_event(value: bytes) -> Parsed:
     if event.File is None:
         xid, place = event.XID, event.WALPosition if event.Place is None else event.Place
         of_others = event.Transaction, event.Commit, event.Place
-        kind_of_source = kind_of_origin((xid, event.CommitLSN, event.WALPosition), of_others)
+        kind_of_source = derive_kind((xid, event.CommitLSN, event.WALPosition), of_others)
         origin = Origin(kind_of_source, event.Host, event.Database)
         transaction, thread = event.Transaction if xid is None else str(xid), 0
     else:
-        log = in_binary_log(event.GTID, event.File, event.Position, commit, event.ServerID)
-        origin, transaction, place = log.origin(event.Host, event.Database), log.id, log.place
+        log = locate_in_binary_log(event.GTID, event.File, event.Position, commit, event.ServerID)
+        origin, transaction, place = log.make_origin(event.Host, event.Database), log.id, log.place
         thread = event.Thread or 0
     new, old, details = event.Columns, event.Before, None
     if kind is RowOp.DELETE:
         new, old = None, new
     elif not isinstance(kind, RowOp):
-        details = MarkerDetails(event.Options, event.Prefix, _content(event.Content, event.ContentBase64))
+        details = MarkerDetails(event.Options, event.Prefix, _decode_content(event.Content, event.ContentBase64))
         new = old = None
     return Parsed(
         origin,
@@ -122,18 +122,18 @@ def _parse_event(value: bytes) -> Parsed:
         transaction,
         place,
         event.Seq,
-        _uuid(event.UUID),
+        _parse_uuid(event.UUID),
         new,
         old,
         event.Unchanged,
         details,
-        snapshot_of(event),
-        _part_of(event.Part, event.Parts),
+        find_snapshot(event),
+        _make_part(event.Part, event.Parts),
         thread,
     )
 
 
-def snapshot_of(event: Event) -> SnapshotRows | None:
+def find_snapshot(event: Event) -> SnapshotRows | None:
     """The snapshot that an event's row is of. Raises NoEventError for a row that no snapshot gives."""
     if event.Snapshot is None:
         return None
@@ -201,41 +201,41 @@ def _parse_envelope(value: bytes) -> Parsed:
         raise NoEventError("its op is none of INSERT, UPDATE, DELETE, READ, TRUNCATE and MESSAGE")
     if not isinstance(kind, RowOp):
         said = event.message or _EnvelopeMessage("")
-        details = MarkerDetails(event.options, said.prefix, _content(said.content, said.content_base64))
+        details = MarkerDetails(event.options, said.prefix, _decode_content(said.content, said.content_base64))
     gtid = None if source.gtid is UNSET else source.gtid
     if source.file is None:
         of_others = source.transaction, source.commit, source.place
-        kind_of_source = kind_of_origin((source.xid, source.commit_lsn, source.lsn), of_others)
+        kind_of_source = derive_kind((source.xid, source.commit_lsn, source.lsn), of_others)
         if source.gtid is None:  # of a row of a snapshot, which lies in no file
             kind_of_source = MYSQL
         origin = Origin(kind_of_source, "", source.db)
         transaction = source.transaction if source.xid is None else str(source.xid)
-        place = source.place if source.lsn is None else _lsn(source.lsn)
+        place = source.place if source.lsn is None else _parse_lsn(source.lsn)
     else:
-        log = in_binary_log(gtid, source.file, source.pos, source.commit, source.server_id)
-        origin, transaction, place = log.origin("", source.db), log.id, log.place
+        log = locate_in_binary_log(gtid, source.file, source.pos, source.commit, source.server_id)
+        origin, transaction, place = log.make_origin("", source.db), log.id, log.place
     return Parsed(
         origin,
         event.schema,
         event.table,
         kind,
-        source.commit if source.commit_lsn is None else _lsn(source.commit_lsn),
+        source.commit if source.commit_lsn is None else _parse_lsn(source.commit_lsn),
         require_moment((source.ts_ms or 0) * 1000),
         transaction,
         place,
         source.seq,
-        _uuid(source.uuid) if source.uuid else b"",
+        _parse_uuid(source.uuid) if source.uuid else b"",
         event.after,
         event.before,
         event.unchanged,
         details,
-        None if source.snapshot_id is None else _snapshot_of_envelope(kind, source.snapshot_id, source.snapshot),
-        _part_of(source.part, source.parts),
+        None if source.snapshot_id is None else _make_envelope_snapshot(kind, source.snapshot_id, source.snapshot),
+        _make_part(source.part, source.parts),
         source.thread or 0,
     )
 
 
-def _snapshot_of_envelope(kind: Kind, name: str, word: str | None) -> SnapshotRows:
+def _make_envelope_snapshot(kind: Kind, name: str, word: str | None) -> SnapshotRows:
     if kind not in _OPS_OF_SNAPSHOTS:
         raise NoEventError("its source names a snapshot, and its op is neither READ nor DELETE")
     return SnapshotRows(name, word == _INCREMENTAL)
@@ -298,28 +298,28 @@ _OF_BINARY_LOGS = (MYSQL, MARIADB)
 
 
 def _parse_debezium(value: bytes) -> Parsed:
-    return _of_debezium(_decode_debezium(value))
+    return _convert_debezium(_decode_debezium(value))
 
 
 def _parse_debezium_with_schema(value: bytes) -> Parsed:
-    return _of_debezium(_decode_with_schema(value).payload)
+    return _convert_debezium(_decode_with_schema(value).payload)
 
 
-def _of_debezium(event: _Debezium) -> Parsed:
+def _convert_debezium(event: _Debezium) -> Parsed:
     kind, source, details = _CODES.get(event.op), event.source, None
     if kind is None:
         raise NoEventError("its op is none of c, u, d, r, t and m")
     if not isinstance(kind, RowOp):
         said = event.message or _DebeziumMessage("", "")
-        details = MarkerDetails((), said.prefix, _bytes(said.content))
-    new, unchanged = _available(event.after)
+        details = MarkerDetails((), said.prefix, _decode_base64(said.content))
+    new, unchanged = _split_unchanged(event.after)
     commit: int | None
     place: int | None
     transaction: str | None
     if source.file:
-        log = in_binary_log(source.gtid, source.file, source.pos, None, source.server_id, source.connector)
-        origin, schema = log.origin("", source.db)._replace(encoded=True), source.db
-        commit, place, transaction = number_of(source.gtid), log.place, log.id
+        log = locate_in_binary_log(source.gtid, source.file, source.pos, None, source.server_id, source.connector)
+        origin, schema = log.make_origin("", source.db)._replace(encoded=True), source.db
+        commit, place, transaction = read_gtid_number(source.gtid), log.place, log.id
     else:
         origin = Origin(source.connector, "", source.db, server_id=source.server_id or 0, encoded=True)
         schema, place = source.db if source.connector in _OF_BINARY_LOGS else source.schema, source.lsn
@@ -340,12 +340,12 @@ def _of_debezium(event: _Debezium) -> Parsed:
         event.before,
         unchanged,
         details,
-        _snapshot_of_debezium(kind, source),
+        _find_debezium_snapshot(kind, source),
         thread=source.thread or 0,
     )
 
 
-def _snapshot_of_debezium(kind: Kind, source: _DebeziumSource) -> SnapshotRows | None:
+def _find_debezium_snapshot(kind: Kind, source: _DebeziumSource) -> SnapshotRows | None:
     """Rows for which the connector names the transaction that it read them in are READ rows of that transaction, and
     those for which it names a place in a binary log are of that place.
     """
@@ -365,17 +365,17 @@ def name_snapshot(parsed: Parsed, headers: Sequence[tuple[str, bytes | None]]) -
     if snapshot is None or parsed.snapshot is None:
         return parsed
     try:
-        uuid = parsed.uuid or _uuid((named.get("uuid") or b"").decode("ascii"))
+        uuid = parsed.uuid or _parse_uuid((named.get("uuid") or b"").decode("ascii"))
         return parsed._replace(snapshot=parsed.snapshot._replace(id=snapshot.decode()), uuid=uuid)
     except UnicodeDecodeError:
         raise NoEventError("its headers snapshot and uuid are not text") from None
 
 
-def _part_of(number: int | None, of: int | None) -> tuple[int, int] | None:
+def _make_part(number: int | None, of: int | None) -> tuple[int, int] | None:
     return None if number is None or of is None else (number, of)
 
 
-def _available(image: Image | None) -> tuple[Image | None, Sequence[str]]:
+def _split_unchanged(image: Image | None) -> tuple[Image | None, Sequence[str]]:
     """The values that are there, and the names of those that an update left alone."""
     if image is None:
         return None, ()
@@ -405,7 +405,7 @@ _decode_sequence = msgspec.json.Decoder(list[str | None]).decode
 _LONGEST_NUMBER = len(str(LARGEST_NUMBER))
 
 
-def _uuid(text: str) -> bytes:
+def _parse_uuid(text: str) -> bytes:
     uuid = text.encode()
     if uuid and not are_uuids(uuid, 1):
         raise NoEventError("its UUID is not made of 36 hexadecimal digits and dashes")
@@ -425,18 +425,18 @@ _DIGITS_ALIKE = bytes(
 )
 
 
-def _lsn(text: str) -> int:
+def _parse_lsn(text: str) -> int:
     try:
         return int(Lsn.parse(text))
     except ValueError:
         raise NoEventError("an LSN in its source block is not as PostgreSQL writes them") from None
 
 
-def _content(text: str, encoded: str | None) -> bytes:
-    return text.encode() if encoded is None else _bytes(encoded)
+def _decode_content(text: str, encoded: str | None) -> bytes:
+    return text.encode() if encoded is None else _decode_base64(encoded)
 
 
-def _bytes(encoded: str) -> bytes:
+def _decode_base64(encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
     except (Base64Error, ValueError):

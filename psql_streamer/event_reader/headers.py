@@ -37,7 +37,7 @@ class HeaderReader:
         given = message.headers()
         if not given:
             return ()
-        pattern = self._pattern(tuple([name for name, _ in given]))
+        pattern = self._look_up_pattern(tuple([name for name, _ in given]))
         if not pattern.theirs:
             return ()
         held = [(given[at][0], value) for at in pattern.places if (value := given[at][1]) is not None]
@@ -48,7 +48,7 @@ class HeaderReader:
         """Those of a marker's record."""
         self.left_out += sum(not is_ours(name) for name, _ in message.headers() or ())
 
-    def _pattern(self, names: tuple[str, ...]) -> _Pattern:
+    def _look_up_pattern(self, names: tuple[str, ...]) -> _Pattern:
         pattern = self._patterns.get(names)
         if pattern is None:
             if len(self._patterns) == _MOST_HEADER_PATTERNS:

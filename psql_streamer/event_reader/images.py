@@ -57,7 +57,7 @@ class Images:
         self.arrays.append(cells)
         self._count_rows(first, len(cells) // layout.width, layout)
 
-    def cells(self) -> pa.Array:
+    def join_cells(self) -> pa.Array:
         """All values: one array, `binary`."""
         self._close()
         return pa.concat_arrays(self.arrays) if self.arrays else pa.array([], pa.binary())
@@ -81,13 +81,13 @@ class Texts(NamedTuple):
     now: dict[int, Table]
 
 
-def texts_of(held: kinds.Held, images: Sequence[Images], tables: Tables) -> Texts:
+def convert_cells(held: kinds.Held, images: Sequence[Images], tables: Tables) -> Texts:
     """All cells at once: what they hold widens the kinds of their columns, which say how they are written."""
     if not len(held.values):
         return Texts((held.values, held.values), {})
     of_tables = {table.number: table for image in images for table in image.tables}
     firsts, width = _number_columns(of_tables)
-    columns = np.concatenate([_columns_of(image, firsts) for image in images])
+    columns = np.concatenate([_map_cells_to_columns(image, firsts) for image in images])
     bits = np.zeros(width, np.uint8)
     np.bitwise_or.at(bits, columns, held.bits)
     now = {}
@@ -113,7 +113,7 @@ def _number_columns(of_tables: dict[int, Table]) -> tuple[dict[int, int], int]:
     return firsts, total
 
 
-def _columns_of(image: Images, firsts: dict[int, int]) -> Index:
+def _map_cells_to_columns(image: Images, firsts: dict[int, int]) -> Index:
     """For each cell which column it is of."""
     begins = np.array(image.begins, np.int64)
     first = np.array([firsts[table.number] for table in image.tables], np.int64)
@@ -121,7 +121,7 @@ def _columns_of(image: Images, firsts: dict[int, int]) -> Index:
     return found
 
 
-def tuples_of(image: Images, texts: pa.Array, addresses: pa.StructArray | None) -> Tuples:
+def make_tuples(image: Images, texts: pa.Array, addresses: pa.StructArray | None) -> Tuples:
     """The image, with the text forms of its cells. addresses: of each row."""
     absent = None
     if image.absent:

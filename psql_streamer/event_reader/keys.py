@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw, Struct
 
-from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out, lead_of, require_json
+from psql_streamer.event_reader.documents import DEPTH_OF_VALUES, BrokenJsonError, cut_out, render_lead, require_json
 from psql_streamer.event_reader.forms import NOT_OF_THE_FORMAT, decode_members
 from psql_streamer.event_reader.parsed import Image
 from psql_streamer.event_reader.tables import NO_NAMES, Names
@@ -39,19 +39,22 @@ class KeyReader:
         """image: the row that the record is about, without values that an update left alone."""
         if key is None:
             return _NO_KEY
-        if self._leads and _made_of(image, self._leads) == key:
+        if self._leads and _render_key(image, self._leads) == key:
             return self._usual
-        members, has_schema = _members(key)
+        members, has_schema = _decode_columns(key)
         names = tuple(members)
         if not names or not all(name in image and _is_same(members[name], image[name]) for name in names):
             return RowKey(names, key)
-        if not has_schema and _made_of(members, _leads(tuple(name for name in image if name in members))) != key:
+        if (
+            not has_schema
+            and _render_key(members, _render_leads(tuple(name for name in image if name in members))) != key
+        ):
             return RowKey(names, key)  # spaces, or another order
-        self._usual, self._leads = RowKey(names), _leads(names)
+        self._usual, self._leads = RowKey(names), _render_leads(names)
         return self._usual
 
 
-def members_of_key(key: bytes) -> Mapping[str, Raw]:
+def decode_key_columns(key: bytes) -> Mapping[str, Raw]:
     """The columns that a key names, with their values: those of the payload for a key with a schema; none for a key
     that is no JSON object.
     """
@@ -59,7 +62,7 @@ def members_of_key(key: bytes) -> Mapping[str, Raw]:
         require_json(key)
     except BrokenJsonError:
         return {}
-    return _members(key)[0]
+    return _decode_columns(key)[0]
 
 
 def find_schema_name(key: bytes) -> str:
@@ -81,25 +84,25 @@ class _WithSchema(Struct):
 _decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
 
 
-def names_of_all(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
+def find_key_columns(keys: Sequence[bytes | None], columns: Names, cells: pa.Array) -> Names | None:
     """The columns of the keys of rows, if each row's columns make its key, and all keys are of the same ones.
 
     columns: of the rows. cells: their values as JSON, row after row.
     """
     if keys.count(None) == len(keys):
         return NO_NAMES
-    names = tuple(_members(keys[0] or b"")[0])
+    names = tuple(_decode_columns(keys[0] or b"")[0])
     if not names or None in keys or names != tuple(name for name in columns if name in names):
         return None
     rows = pa.array(range(0, len(cells), len(columns)), pa.int64())
     pieces: list[pa.Array | pa.Scalar] = []
-    for lead, name in _leads(names):
+    for lead, name in _render_leads(names):
         pieces += [pa.scalar(lead), cells.take(pc.add(rows, columns.index(name)))]
     made = pc.binary_join_element_wise(*pieces, pa.scalar(b"}"), pa.scalar(b""))
     return names if made.equals(pa.array(keys, pa.binary())) else None
 
 
-def _members(key: bytes) -> tuple[Mapping[str, Raw], bool]:
+def _decode_columns(key: bytes) -> tuple[Mapping[str, Raw], bool]:
     """The members of a key that is a JSON object, of the payload where it has a schema, and whether it has one; no
     members for any other.
     """
@@ -111,12 +114,12 @@ def _members(key: bytes) -> tuple[Mapping[str, Raw], bool]:
         return {}, False
 
 
-def _leads(names: Names) -> Sequence[tuple[bytes, str]]:
+def _render_leads(names: Names) -> Sequence[tuple[bytes, str]]:
     """What stands in front of each value of a key, and which column's it is."""
-    return [((b"" if at else b"{") + lead_of(at, name), name) for at, name in enumerate(names)]
+    return [((b"" if at else b"{") + render_lead(at, name), name) for at, name in enumerate(names)]
 
 
-def _made_of(values: Image, leads: Sequence[tuple[bytes, str]]) -> bytes | None:
+def _render_key(values: Image, leads: Sequence[tuple[bytes, str]]) -> bytes | None:
     """The key that columns make; None where one of them is not there."""
     try:
         return b"".join([*(lead + bytes(values[name]) for lead, name in leads), b"}"])

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import offsets
-from psql_streamer.cells import ragged
+from psql_streamer.binary_columns import read_offsets
+from psql_streamer.cells import expand_ranges
 from psql_streamer.event_reader.documents import BrokenJsonError, require_json
 from psql_streamer.model import Index, TextType
 from psql_streamer.pgtype import PostgresType
@@ -33,7 +33,7 @@ _SMALLEST_LONG, _LARGEST_LONG = -(1 << 63), (1 << 63) - 1
 _NOT_FINITE_TEXTS = pa.array([b'"NaN"', b'"Infinity"', b'"-Infinity"'], pa.binary())
 
 
-def by_byte(groups: Mapping[bytes, int]) -> NDArray[np.uint8]:
+def map_bytes(groups: Mapping[bytes, int]) -> NDArray[np.uint8]:
     """For each byte the number of the group that it is in, 0 for none."""
     table = np.zeros(256, np.uint8)
     for characters, bit in groups.items():
@@ -41,15 +41,15 @@ def by_byte(groups: Mapping[bytes, int]) -> NDArray[np.uint8]:
     return table
 
 
-_BY_FIRST_BYTE = by_byte({b"tf": BOOLEAN, b"-0123456789": INTEGER, b'"': STRING, b"{[": DOCUMENT})
+_BY_FIRST_BYTE = map_bytes({b"tf": BOOLEAN, b"-0123456789": INTEGER, b'"': STRING, b"{[": DOCUMENT})
 
 
-def _kind(native: str, like: str) -> TextType:
+def _make_type(native: str, like: str) -> TextType:
     return TextType(native, PostgresType(OIDS[like]))
 
 
-_NULLS, _BOOLEANS, _INTEGERS = _kind("null", "text"), _kind("boolean", "bool"), _kind("integer", "int8")
-_NUMBERS, _STRINGS, _ANY = _kind("number", "numeric"), _kind("string", "text"), _kind("any", "json")
+_NULLS, _BOOLEANS, _INTEGERS = _make_type("null", "text"), _make_type("boolean", "bool"), _make_type("integer", "int8")
+_NUMBERS, _STRINGS, _ANY = _make_type("number", "numeric"), _make_type("string", "text"), _make_type("any", "json")
 
 _BITS = {
     "null": 0,
@@ -61,7 +61,7 @@ _BITS = {
 }
 
 
-def type_of(bits: int) -> TextType:
+def choose_type(bits: int) -> TextType:
     """The type of a column that has held these."""
     if not bits:
         return _NULLS
@@ -72,7 +72,7 @@ def type_of(bits: int) -> TextType:
     return _BOOLEANS if bits == BOOLEAN else _ANY
 
 
-def bits_of(kind: TextType) -> int:
+def look_up_bits(kind: TextType) -> int:
     """The other way round, as far as that can be said: for the types of a shape that was stored."""
     return _BITS.get(kind.native, DOCUMENT)
 
@@ -88,7 +88,7 @@ class Held(NamedTuple):
 
 def look(values: pa.Array) -> Held:
     """What JSON values are. values: `binary` without nulls, each of at least one byte. Raises BrokenJsonError."""
-    bounds, data = _parts(values)
+    bounds, data = _read_buffers(values)
     if not is_utf8(values):
         raise BrokenJsonError
     bits = _BY_FIRST_BYTE[data[bounds[:-1]]]
@@ -117,7 +117,7 @@ def is_utf8(values: pa.Array) -> bool:
 
 def to_text_forms(held: Held, of_columns: NDArray[np.uint8]) -> pa.Array:
     """The cells in the text forms of their columns' types. of_columns: for each cell the bits of its column."""
-    bounds, data = _parts(held.values)
+    bounds, data = _read_buffers(held.values)
     keep = np.ones(len(data), np.bool_)
     begins, ends, lengths = bounds[:-1], bounds[1:], np.diff(bounds)
     null = held.bits == 0
@@ -148,7 +148,7 @@ _AS_IT_IS, _AS_STRING, _AS_BOOLEAN, _AS_ANY = range(4)
 
 
 def _as_kind(bits: int) -> int:
-    kind = type_of(bits)
+    kind = choose_type(bits)
     if kind is _ANY:
         return _AS_ANY
     return _AS_STRING if kind is _STRINGS else _AS_BOOLEAN if kind is _BOOLEANS else _AS_IT_IS
@@ -157,9 +157,9 @@ def _as_kind(bits: int) -> int:
 _KIND_OF_BITS = np.array([_as_kind(bits) for bits in range(64)], np.uint8)
 
 
-def _parts(values: pa.Array) -> tuple[Index, NDArray[np.uint8]]:
+def _read_buffers(values: pa.Array) -> tuple[Index, NDArray[np.uint8]]:
     """Where each value begins in the bytes of all of them, and where the last ends; and the bytes."""
-    bounds = offsets(values).astype(np.int64)
+    bounds = read_offsets(values).astype(np.int64)
     data = values.buffers()[2]
     return bounds, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
 
@@ -170,7 +170,7 @@ def _tell_numbers_apart(values: pa.Array, bits: NDArray[np.uint8]) -> NDArray[np
     if not len(numbers):
         return bits
     texts = values if len(numbers) == len(values) else values.take(pa.array(numbers))
-    bounds, data = _parts(texts)
+    bounds, data = _read_buffers(texts)
     long = np.diff(bounds) > _LONGEST_INTEGER
     at = np.flatnonzero((data == ord(".")) | ((data | 0x20) == ord("e")))
     at = at[(at >= bounds[0]) & (at < bounds[-1])]
@@ -204,4 +204,4 @@ def _drop(keep: NDArray[np.bool_], begins: Index, ends: Index) -> None:
     """The bytes of these ranges are not kept."""
     lengths = np.zeros(len(begins) + 1, np.int64)
     np.cumsum(ends - begins, out=lengths[1:])
-    keep[ragged(begins, lengths)] = False
+    keep[expand_ranges(begins, lengths)] = False

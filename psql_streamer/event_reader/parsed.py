@@ -118,7 +118,7 @@ LARGEST_NUMBER = (1 << 63) - 1
 """Of LSNs and the like."""
 
 
-def kind_of_origin(of_postgres: Sequence[object], of_others: Sequence[object]) -> str:
+def derive_kind(of_postgres: Sequence[object], of_others: Sequence[object]) -> str:
     """The kind of source that names transactions and places so; "" for a record that does not.
 
     of_postgres, of_others: what the record has in fields of PostgreSQL's words, and in those of any source; None: none.
@@ -144,7 +144,7 @@ def to_micros(text: str) -> int:
         raise NoEventError("its time is not as RFC 3339 has it") from None
     if moment.tzinfo is None:
         raise NoEventError("its time has no zone")
-    return require_moment(_micros_since(moment))
+    return require_moment(_count_micros(moment))
 
 
 def require_moment(micros: int) -> int:
@@ -154,14 +154,14 @@ def require_moment(micros: int) -> int:
     return micros
 
 
-def _micros_since(moment: datetime) -> int:
+def _count_micros(moment: datetime) -> int:
     since = moment - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
-_FIRST_MOMENT = _micros_since(datetime.min.replace(tzinfo=UTC))
-_LAST_MOMENT = _micros_since(datetime.max.replace(tzinfo=UTC))
+_FIRST_MOMENT = _count_micros(datetime.min.replace(tzinfo=UTC))
+_LAST_MOMENT = _count_micros(datetime.max.replace(tzinfo=UTC))
 
 
 def _cut_to_micros(text: str) -> str:

@@ -15,11 +15,11 @@ from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.addresses import AddressesByRow
 from psql_streamer.event_reader.alike import Alike
 from psql_streamer.event_reader.identity import make_uuid
-from psql_streamer.event_reader.images import Images, texts_of, tuples_of
-from psql_streamer.event_reader.keys import KeyReader, names_of_all
+from psql_streamer.event_reader.images import Images, convert_cells, make_tuples
+from psql_streamer.event_reader.keys import KeyReader, find_key_columns
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed, RowNotes, Transaction
 from psql_streamer.event_reader.plain import Plain
-from psql_streamer.event_reader.tables import NO_NAMES, Names, Table, Tables, id_of
+from psql_streamer.event_reader.tables import NO_NAMES, Names, Table, Tables, make_id
 from psql_streamer.model import (
     NO_PLACE,
     NO_RECORD_TIME,
@@ -35,7 +35,7 @@ from psql_streamer.model import (
     SourceInfo,
     Transactions,
     Truncate,
-    batch_overhead,
+    measure_batch_overhead,
 )
 
 _UNSAID = int(NO_PLACE)
@@ -93,7 +93,7 @@ class Part:
         unchanged, row, find = parsed.unchanged, len(self._order), self._tables.find
         if new is not None and unchanged:
             new = {name: value for name, value in new.items() if name not in unchanged}
-        key = self._key(row, message, cast(Image, old if new is None else new))
+        key = self._read_key(row, message, cast(Image, old if new is None else new))
         if new is not None:
             layout = find(parsed.origin, parsed.schema, parsed.table, tuple(new), key, unchanged, True)
             self._after.add(row, new, layout)
@@ -103,12 +103,12 @@ class Part:
         self._of_rows.append(layout.table)
         self._order.append(self.count)
         self._op.append(op)
-        self._seq.append(_seq(parsed, message))
-        self._tx.append(self._transaction(parsed, message))
+        self._seq.append(_choose_seq(parsed, message))
+        self._tx.append(self._number_transaction(parsed, message))
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
-        self._uuid.append(_uuid(parsed, message))
+        self._uuid.append(_choose_uuid(parsed, message))
         self._addresses.add_headers(row, [message])
-        self._record_time += _timestamps_of([message])
+        self._record_time += _read_timestamps([message])
         if parsed.part is not None:
             self._parts[row] = parsed.part
 
@@ -123,7 +123,7 @@ class Part:
         """What is said of rows beside their values."""
         count = len(rows.op)
         self._addresses.add_headers(self.count, messages)
-        self._record_time += _timestamps_of(messages)
+        self._record_time += _read_timestamps(messages)
         self._order += range(self.count, self.count + count)
         self._op += rows.op
         self._seq += rows.seq
@@ -139,7 +139,7 @@ class Part:
         """Put these rows behind the others. False, and nothing has changed, for rows whose columns are not the table's.
         messages: their records.
         """
-        key = names_of_all([message.key() for message in messages], alike.columns, alike.cells)
+        key = find_key_columns([message.key() for message in messages], alike.columns, alike.cells)
         if key is None:
             return False
         layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, NO_NAMES, True)
@@ -180,7 +180,7 @@ class Part:
             columns, old = event.Columns, event.Before
             if columns is None or (old is not None and not old.keys() <= columns.keys()):
                 return False
-            key = self._key(row, message, columns)
+            key = self._read_key(row, message, columns)
             is_delete = op == _DELETE
             layout = find(origin, event.Schema, event.Table, tuple(columns), key, NO_NAMES, not is_delete)
             (before if is_delete else after).add(row, columns, layout)
@@ -190,7 +190,7 @@ class Part:
             of_rows.append(layout.table)
         return True
 
-    def _key(self, row: int, message: Message, image: Image) -> Names:
+    def _read_key(self, row: int, message: Message, image: Image) -> Names:
         """The columns that its key names. One that they do not make is noted."""
         names, own = self._keys.read(message.key(), image)
         if own is not None:
@@ -202,38 +202,38 @@ class Part:
         table = self._tables.find_current(parsed.origin, parsed.schema, parsed.table)
         options = parsed.details.options
         truncate = Truncate(
-            Relation(id_of(table.name), parsed.schema, parsed.table, ()),
+            Relation(make_id(table.name), parsed.schema, parsed.table, ()),
             self.count,
-            _seq(parsed, message),
+            _choose_seq(parsed, message),
             parsed.place or 0,
-            self._transaction(parsed, message),
+            self._number_transaction(parsed, message),
             cascade="CASCADE" in options,
             restart_identity="RESTART IDENTITY" in options,
-            uuid=_uuid(parsed, message),
+            uuid=_choose_uuid(parsed, message),
         )
         self._truncates.append((table, truncate))
 
     def _add_message(self, parsed: Parsed, message: Message) -> None:
         assert parsed.details is not None  # noqa: S101 - forms gives them for markers
-        tx = -1 if parsed.seq == -1 else self._transaction(parsed, message)
-        place = _commit(parsed, message) if tx < 0 else parsed.place or 0
+        tx = -1 if parsed.seq == -1 else self._number_transaction(parsed, message)
+        place = _find_commit(parsed, message) if tx < 0 else parsed.place or 0
         details = parsed.details
         self._messages.append(
             LogicalMessage(
                 details.prefix,
                 details.content,
                 self.count,
-                _seq(parsed, message),
+                _choose_seq(parsed, message),
                 place,
                 tx,
                 parsed.moment,
-                uuid=_uuid(parsed, message),
+                uuid=_choose_uuid(parsed, message),
             )
         )
 
-    def _transaction(self, parsed: Parsed, message: Message) -> int:
+    def _number_transaction(self, parsed: Parsed, message: Message) -> int:
         """The number of its transaction: that of the change before it, or a new one."""
-        transaction = _commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot, parsed.thread
+        transaction = _find_commit(parsed, message), parsed.moment, parsed.id, parsed.snapshot, parsed.thread
         if not self._transactions or self._transactions[-1] != transaction:
             self._transactions.append(Transaction(*transaction))
         return len(self._transactions) - 1
@@ -241,14 +241,14 @@ class Part:
     def look(self) -> kinds.Held:
         """What the values are, of both images. Raises BrokenJsonError."""
         if self._held is None:
-            self._held = kinds.look(pa.concat_arrays([self._after.cells(), self._before.cells()]))
+            self._held = kinds.look(pa.concat_arrays([self._after.join_cells(), self._before.join_cells()]))
         return self._held
 
     def finish(self, name: str, position: Position, received_at: float) -> Batch:
         """The batch. Raises BrokenJsonError, before anything has changed."""
-        values = texts_of(self.look(), (self._after, self._before), self._tables)
+        values = convert_cells(self.look(), (self._after, self._before), self._tables)
         after, before = (
-            tuples_of(images, texts, self._addresses.find(images.rows))
+            make_tuples(images, texts, self._addresses.find(images.rows))
             for images, texts in zip((self._after, self._before), values.texts, strict=True)
         )
         of_rows = self._of_rows
@@ -265,10 +265,10 @@ class Part:
             np.array(self._tx, np.int32),
             after,
             before,
-            place=_places(self._place),
-            uuid=_uuids(self._uuid),
-            part=_parts(self._parts, len(of_rows)),
-            record_time=_times(self._record_time),
+            place=_make_places(self._place),
+            uuid=_make_uuids(self._uuid),
+            part=_make_parts(self._parts, len(of_rows)),
+            record_time=_make_times(self._record_time),
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         size += sum(image.addresses.nbytes for image in (after, before) if image.addresses is not None)
@@ -286,10 +286,10 @@ class Part:
             position,
             self._describe_transactions(),
             cells,
-            tuple(_of_table(truncate, table) for table, truncate in self._truncates),
+            tuple(_complete_truncate(truncate, table) for table, truncate in self._truncates),
             tuple(self._messages),
             changed,
-            nbytes=size + batch_overhead(cells),
+            nbytes=size + measure_batch_overhead(cells),
             received_at=received_at,
         )
 
@@ -325,7 +325,7 @@ _ROW_BYTES = 100
 """Bytes that a row takes beside its values: its identity, its UUID, its place."""
 
 
-def _of_table(truncate: Truncate, table: Table) -> Truncate:
+def _complete_truncate(truncate: Truncate, table: Table) -> Truncate:
     assert table.relation is not None  # noqa: S101 - every table that is used has been settled
     return replace(truncate, relation=table.relation)
 
@@ -334,41 +334,41 @@ _TIME_UNKNOWN = 0
 """The kind of time of a record without one: confluent_kafka's TIMESTAMP_NOT_AVAILABLE."""
 
 
-def _timestamps_of(messages: Sequence[Message]) -> Sequence[int]:
+def _read_timestamps(messages: Sequence[Message]) -> Sequence[int]:
     # No list of the pairs: Python looks for garbage whenever some hundred more objects are kept.
     times = (message.timestamp() for message in messages)
     return [NO_RECORD_TIME if kind == _TIME_UNKNOWN else time for kind, time in times]
 
 
-def _commit(parsed: Parsed, message: Message) -> int:
+def _find_commit(parsed: Parsed, message: Message) -> int:
     return message.offset() if parsed.commit is None else parsed.commit
 
 
-def _seq(parsed: Parsed, message: Message) -> int:
+def _choose_seq(parsed: Parsed, message: Message) -> int:
     """A record that does not say it is told from others of its transaction by its offset."""
     return message.offset() if parsed.seq is None else parsed.seq
 
 
-def _uuid(parsed: Parsed, message: Message) -> bytes:
+def _choose_uuid(parsed: Parsed, message: Message) -> bytes:
     """Records of several partitions that do not say their place in the transaction may have one offset."""
-    return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _commit(parsed, message))
+    return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _find_commit(parsed, message))
 
 
-def _places(given: Sequence[int]) -> NDArray[np.uint64] | None:
+def _make_places(given: Sequence[int]) -> NDArray[np.uint64] | None:
     places = np.array(given, np.uint64)
     return None if (places == NO_PLACE).all() else places
 
 
-def _uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:
+def _make_uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:
     return np.array(given, "S36") if any(given) else None
 
 
-def _times(given: Sequence[int]) -> Index | None:
+def _make_times(given: Sequence[int]) -> Index | None:
     times = np.array(given, np.int64)
     return None if (times == NO_RECORD_TIME).all() else times
 
 
-def _parts(given: Mapping[int, tuple[int, int]], rows: int) -> NDArray[np.void] | None:
+def _make_parts(given: Mapping[int, tuple[int, int]], rows: int) -> NDArray[np.void] | None:
     """given: by row."""
     if not given:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from psql_streamer.events.debezium.types import BY_LOGICAL, BY_MODIFIER, Schema, placeholder
+from psql_streamer.events.debezium.types import BY_LOGICAL, BY_MODIFIER, Schema, render_unavailable
 
 _NO_MODIFIER, _OF_SOME_LENGTH = -1, 1 << 16 | 4
 """Modifiers of types. Those of numeric(1) are a decimal's, with a scale."""
@@ -15,7 +15,7 @@ def is_placeholder(value: bytes) -> bool:
     return value.startswith(_BEGINS) and value.lstrip(b"[").rstrip(b"]") in _INNERMOST
 
 
-def _schemas() -> Iterator[Schema]:
+def _list_schemas() -> Iterator[Schema]:
     for kind in BY_LOGICAL.values():
         yield kind.schema
     for of_modifier in BY_MODIFIER.values():
@@ -23,7 +23,7 @@ def _schemas() -> Iterator[Schema]:
             yield of_modifier(modifier).schema
 
 
-_SCALARS = {placeholder(schema, strict=False) for schema in _schemas()}
-_ARRAYS = {placeholder({"type": "array", "items": schema}, strict=False) for schema in _schemas()}
+_SCALARS = {render_unavailable(schema, strict=False) for schema in _list_schemas()}
+_ARRAYS = {render_unavailable({"type": "array", "items": schema}, strict=False) for schema in _list_schemas()}
 _INNERMOST = frozenset(value.strip(b"[]") for value in _SCALARS | _ARRAYS)
 _BEGINS = tuple({value[:6] for value in _SCALARS | _ARRAYS} | {b"[["})

@@ -15,7 +15,7 @@ from psql_streamer.event_reader.forms import (
     Event,
     are_uuids,
     decode_event,
-    snapshot_of,
+    find_snapshot,
 )
 from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, RowNotes, Transaction, to_micros
 from psql_streamer.model import NO_PLACE, POSTGRESQL, RowOp, SnapshotRows
@@ -33,12 +33,12 @@ def read_plain(messages: Sequence[Message]) -> Plain | None:
     """The fields; None for records that have to be read one by one."""
     try:
         events = [decode_event(message.value()) for message in messages]  # type: ignore[arg-type]  # None: TypeError
-        return _fields(events)
+        return _read_fields(events)
     except (*NOT_OF_THE_FORMAT, TypeError, NoEventError, UnicodeEncodeError, RecursionError):
         return None
 
 
-def _fields(events: Sequence[Event]) -> Plain | None:
+def _read_fields(events: Sequence[Event]) -> Plain | None:
     origins = {(event.Host, event.Database) for event in events}
     op = [ACTIONS.get(event.Action) for event in events]
     seq, place = [event.Seq for event in events], [event.WALPosition for event in events]
@@ -47,7 +47,7 @@ def _fields(events: Sequence[Event]) -> Plain | None:
     all_uuids = b"".join(uuids)
     snapshots: Sequence[SnapshotRows | None] = [None] * len(events)
     if any(event.Snapshot is not None for event in events):
-        snapshots = [snapshot_of(event) for event in events]
+        snapshots = [find_snapshot(event) for event in events]
         place = [_UNSAID if one is None and of else one for one, of in zip(place, snapshots, strict=True)]
     is_plain = (
         len(origins) == 1

@@ -132,7 +132,7 @@ class EventReader:
                 if stops:
                     break
             count += 1
-        held = parts.that_hold_some()
+        held = parts.select_filled()
         for part in held:  # before any of them tells of shapes
             part.look()
         batches = [part.finish(self._name, before, received_at) for part in held[:-1]]
@@ -172,17 +172,17 @@ class EventReader:
         alike = self._alike.read(values)  # type: ignore[arg-type]  # no None is there
         if alike is None:
             return False
-        part = self._part_of(alike.origin, parts)
+        part = self._find_part(alike.origin, parts)
         return part is not None and part.fill_alike(alike, messages)
 
     def _read_plain(self, messages: Sequence[Message], parts: list[Part]) -> bool:
         plain = read_plain(messages)
         if plain is None:
             return False
-        part = self._part_of(plain.origin, parts)
+        part = self._find_part(plain.origin, parts)
         return part is not None and part.fill(plain, messages)
 
-    def _part_of(self, origin: Origin, parts: list[Part]) -> Part | None:
+    def _find_part(self, origin: Origin, parts: list[Part]) -> Part | None:
         """The part that holds all of the records; None for a record of another origin. parts: that one, or none yet."""
         if not parts:
             parts.append(Part(origin, self._tables))
@@ -242,7 +242,7 @@ class _Parts:
             self._parts.append(Part(parsed.origin, self._tables))
         self._parts[number].add(parsed, message)
 
-    def that_hold_some(self) -> Sequence[Part]:
+    def select_filled(self) -> Sequence[Part]:
         """One behind the other."""
         return [part for part in self._parts if part.count]
 

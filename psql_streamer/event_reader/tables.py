@@ -10,7 +10,7 @@ from itertools import count
 from typing import NamedTuple
 
 from psql_streamer.cells import Shape
-from psql_streamer.event_reader.kinds import DOCUMENT, bits_of, type_of
+from psql_streamer.event_reader.kinds import DOCUMENT, choose_type, look_up_bits
 from psql_streamer.event_reader.parsed import Origin
 from psql_streamer.model import Column, Relation, TextType
 
@@ -42,9 +42,10 @@ class Table:
     def describe(self, version: int) -> Relation:
         """The shape as it stands now."""
         columns = tuple(
-            Column(name, type_of(bits), name in self.key) for name, bits in zip(self.columns, self.bits, strict=True)
+            Column(name, choose_type(bits), name in self.key)
+            for name, bits in zip(self.columns, self.bits, strict=True)
         )
-        return Relation(id_of(self.name), self.name[1], self.name[2], columns, None, version)
+        return Relation(make_id(self.name), self.name[1], self.name[2], columns, None, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Tables:
             return self.widen(table.wider)
         known = self._known[table.name]
         bits = [known.held.get(name, 0) for name in table.columns]
-        if table.relation is None or list(map(type_of, bits)) == list(map(type_of, table.bits)):
+        if table.relation is None or list(map(choose_type, bits)) == list(map(choose_type, table.bits)):
             table.bits = bits
             return table
         self._asked = None
@@ -190,15 +191,15 @@ class Tables:
                 table.relation = table.describe(known.version)
         if table.shape < 0:
             table.shape = len(self.shapes)
-            self.shapes.append(_shape_of(table, table.relation))
+            self.shapes.append(_make_shape(table, table.relation))
         return table.relation
 
     def _meet(self, name: _Name, values: Names, key: Names) -> _Known:
-        stored = self._stored.get(id_of(name))
+        stored = self._stored.get(make_id(name))
         if stored is not None and (stored.schema, stored.table) == name[1:]:
             columns = tuple(column.name for column in stored.columns)
             its_key = tuple(column.name for column in stored.columns if column.key)
-            held = {column.name: _bits_of(column) for column in stored.columns}
+            held = {column.name: _look_up_bits(column) for column in stored.columns}
         else:
             stored, columns, held = None, values, {}
             its_key = tuple(column for column in values if column in key)
@@ -240,17 +241,17 @@ class Tables:
 _MOST_LAYOUTS = 1000
 
 
-def id_of(name: _Name) -> str:
+def make_id(name: _Name) -> str:
     """Tables of one name come from several databases, and any of the names may hold any character."""
     home, schema, table = name
     return json.dumps([*home, schema, table], ensure_ascii=False)
 
 
-def _bits_of(column: Column) -> int:
-    return bits_of(column.type) if isinstance(column.type, TextType) else DOCUMENT
+def _look_up_bits(column: Column) -> int:
+    return look_up_bits(column.type) if isinstance(column.type, TextType) else DOCUMENT
 
 
-def _shape_of(table: Table, relation: Relation) -> Shape:
+def _make_shape(table: Table, relation: Relation) -> Shape:
     """Rows without a key are of columns of which none is the key's."""
     if not table.keyless:
         return Shape(relation, relation.columns)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from psql_streamer.event_reader.identity import make_uuid
-from psql_streamer.event_reader.keys import find_schema_name, members_of_key
+from psql_streamer.event_reader.keys import decode_key_columns, find_schema_name
 from psql_streamer.event_reader.parsed import Message, NoEventError, Origin, Parsed
 from psql_streamer.model import RowOp
 
@@ -121,7 +121,7 @@ class TombstoneReader:
     def note(self, message: Message, parsed: Parsed) -> None:
         """The record in front of those that come."""
         if isinstance(parsed.kind, RowOp):
-            self._of(message).note(_row(message, parsed), parsed.kind is RowOp.DELETE)
+            self._look_up_partition(message).note(_make_row(message, parsed), parsed.kind is RowOp.DELETE)
 
     def forget(self) -> None:
         """Records that come are not behind those that were noted."""
@@ -129,7 +129,7 @@ class TombstoneReader:
 
     def read(self, message: Message, look_back: LookBack) -> Parsed | Tombstone:
         """The delete that a record without a value stands for, if it is one."""
-        key, known = message.key(), self._of(message)
+        key, known = message.key(), self._look_up_partition(message)
         if key is None:
             return Tombstone.REPEATED
         found = known.find(key)
@@ -139,9 +139,9 @@ class TombstoneReader:
         if isinstance(found, Tombstone):
             return found
         known.note_key(key, None)
-        return _delete(found, message, members_of_key(key))
+        return _delete(found, message, decode_key_columns(key))
 
-    def _of(self, message: Message) -> _Known:
+    def _look_up_partition(self, message: Message) -> _Known:
         place = message.topic(), message.partition()
         known = self._partitions.get(place)
         if known is None:
@@ -156,11 +156,11 @@ class TombstoneReader:
             except NoEventError:
                 continue
             if isinstance(parsed.kind, RowOp):
-                rows.append((_row(message, parsed), parsed.kind is RowOp.DELETE))
+                rows.append((_make_row(message, parsed), parsed.kind is RowOp.DELETE))
         known.note_last(rows)
 
 
-def _row(message: Message, parsed: Parsed) -> _Row:
+def _make_row(message: Message, parsed: Parsed) -> _Row:
     return _Row(
         parsed.origin,
         parsed.schema,
@@ -184,7 +184,7 @@ def _delete(row: _Row, message: Message, key: Mapping[str, Raw]) -> Parsed:
         row.table,
         RowOp.DELETE,
         row.commit,
-        _moment(row, message),
+        _compute_moment(row, message),
         None,
         row.place,
         None if row.seq is None else row.seq + message.offset() - row.offset,
@@ -195,7 +195,7 @@ def _delete(row: _Row, message: Message, key: Mapping[str, Raw]) -> Parsed:
     )
 
 
-def _moment(row: _Row, message: Message) -> int:
+def _compute_moment(row: _Row, message: Message) -> int:
     """When it was written, which any producer says as it likes: in microseconds, for one."""
     _, milliseconds = message.timestamp()
     return max(row.moment, milliseconds * 1000) if milliseconds <= _LAST_MILLISECOND else row.moment

@@ -91,7 +91,7 @@ class Single:
     seq: int
     op: Marker
 
-    def encoded(self, key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> Encoded:
+    def encode(self, key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> Encoded:
         """headers: what is known of it beyond its identity; None: no headers are wanted."""
         wanted: dict[str, str] = {}
         if headers is not None:
@@ -122,28 +122,28 @@ def assemble(parts: list[Encoded], source: SourceInfo) -> Records:
     timestamps = join_arrays([(one.timestamps, size) for one, size in zip(parts, sizes, strict=True)], NO_RECORD_TIME)
     order = _order(parts, batch_order, part)
     held = {header for part in parts for header in part.headers}
-    headers = in_header_order(held)
+    headers = order_headers(held)
     of_snapshots = any(part.snapshot is not None for part in parts)
     return Records(
         source=source,
         topic_names=topic_names,
-        topics=_sorted(topics, order),
-        keys=_sorted_arrow([part.keys for part in parts], order),
-        values=_sorted_arrow([part.values for part in parts], order),
-        commit=_sorted(_concat([part.commit for part in parts], np.uint64), order),
-        seq=_sorted(_concat([part.seq for part in parts], np.int64), order),
-        op=_sorted(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
+        topics=_sort_numbers(topics, order),
+        keys=_sort_arrow([part.keys for part in parts], order),
+        values=_sort_arrow([part.values for part in parts], order),
+        commit=_sort_numbers(_concat([part.commit for part in parts], np.uint64), order),
+        seq=_sort_numbers(_concat([part.seq for part in parts], np.int64), order),
+        op=_sort_numbers(np.repeat([int(part.op) for part in parts], sizes).astype(np.uint8), order),
         table_names=table_names,
-        tables=_sorted(tables, order),
+        tables=_sort_numbers(tables, order),
         headers={
-            header: _sorted_arrow(
+            header: _sort_arrow(
                 [part.headers.get(header, pa.nulls(len(part.batch_order), pa.binary())) for part in parts], order
             )
             for header in headers
         },
-        snapshot=_sorted_arrow([_snapshot_of(part) for part in parts], order) if of_snapshots else None,
-        part=None if part is None else _sorted(part, order),
-        timestamps=None if timestamps is None else _sorted(timestamps, order),
+        snapshot=_sort_arrow([_fill_snapshot(part) for part in parts], order) if of_snapshots else None,
+        part=None if part is None else _sort_numbers(part, order),
+        timestamps=None if timestamps is None else _sort_numbers(timestamps, order),
     )
 
 
@@ -162,11 +162,11 @@ def _order(parts: Sequence[Encoded], batch_order: Index, part: Index | None) -> 
     return np.lexsort((turn, batch_order) if part is None else (part, turn, batch_order))
 
 
-def _snapshot_of(part: Encoded) -> pa.Array:
+def _fill_snapshot(part: Encoded) -> pa.Array:
     return pa.nulls(len(part.batch_order), pa.binary()) if part.snapshot is None else part.snapshot
 
 
-def in_header_order(held: set[str]) -> list[str]:
+def order_headers(held: set[str]) -> list[str]:
     """These headers as records have them: ours, and behind them those of formats."""
     return [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
 
@@ -189,11 +189,11 @@ def _concat(arrays: list[NDArray[_Number]], kind: type[_Number]) -> NDArray[_Num
     return np.concatenate(arrays) if arrays else np.empty(0, kind)
 
 
-def _sorted(array: NDArray[_Number], order: NDArray[np.int64] | None) -> NDArray[_Number]:
+def _sort_numbers(array: NDArray[_Number], order: NDArray[np.int64] | None) -> NDArray[_Number]:
     return array if order is None else array[order]
 
 
-def _sorted_arrow(arrays: list[pa.Array], order: NDArray[np.int64] | None) -> pa.Array:
+def _sort_arrow(arrays: list[pa.Array], order: NDArray[np.int64] | None) -> pa.Array:
     if not arrays:
         return pa.array([], pa.binary())
     if order is None:

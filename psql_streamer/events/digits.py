@@ -26,21 +26,21 @@ def to_digits(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32
 
 def to_iso(values: NDArray[np.int64]) -> pa.Array:
     """`2026-11-21T14:54:36.835048` for each value, from microseconds since 1970."""
-    if len(values) <= batching.FEW_ROWS and (texts := _few_to_iso(values.tolist())) is not None:
+    if len(values) <= batching.FEW_ROWS and (texts := _convert_few_to_iso(values.tolist())) is not None:
         return pa.array(texts, _BINARY)
     texts = pa.array(values, _MICROSECONDS).cast(_STRING).view(_BINARY)
     return pc.binary_replace_slice(texts, 10, 11, b"T")
 
 
-def one_to_iso(value: int) -> bytes:
+def convert_one_to_iso(value: int) -> bytes:
     """The text of `to_iso` for one value."""
     if not 0 <= value < _YEAR_9999:
         return bytes(to_iso(np.array([value]))[0].as_py())
     return (_EPOCH + timedelta(microseconds=value)).isoformat(timespec="microseconds").encode()
 
 
-def _few_to_iso(values: list[int]) -> list[bytes] | None:
+def _convert_few_to_iso(values: list[int]) -> list[bytes] | None:
     """The same one by one; None when one of them lies beyond Python's calendar."""
     if not all(0 <= value < _YEAR_9999 for value in values):
         return None
-    return list(map(one_to_iso, values))
+    return list(map(convert_one_to_iso, values))

@@ -13,25 +13,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.cells import CellTable, Shape, cells_of
+from psql_streamer.cells import CellTable, Shape, convert_to_cells
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events.addresses import Topics, headers_of, keyed_by, topics_of
+from psql_streamer.events.addresses import Topics, collect_headers, collect_topics, merge_keys
 from psql_streamer.events.assembling import Encoded, Single, assemble
 from psql_streamer.events.digits import to_digits
-from psql_streamer.events.excluded_columns import KEY_LEFT_OUT_REMEDY, ExcludedColumns, key_left_out
+from psql_streamer.events.excluded_columns import KEY_LEFT_OUT_REMEDY, ExcludedColumns, describe_key_left_out
 from psql_streamer.events.few import FewRecords
-from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, commit_of
-from psql_streamer.events.json.json_text import decoded
-from psql_streamer.events.json.row_json import RowJson, unchanged_json
+from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, find_commit
+from psql_streamer.events.json.json_text import decode_dictionary
+from psql_streamer.events.json.row_json import RowJson, render_unchanged
 from psql_streamer.events.key_columns import KeyColumns
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.plans import Plan, Plans, SourcePlans, Way, Ways
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
 from psql_streamer.events.rows import Keys, Rows, split, take
-from psql_streamer.events.schema_change import schema_change_json, schema_change_key, table_statement_json
-from psql_streamer.events.source_fields import SourceFields, fields_of
-from psql_streamer.events.timestamps import Timestamps, timestamps_of
+from psql_streamer.events.schema_change import render_schema_change, render_schema_change_key, render_table_statement
+from psql_streamer.events.source_fields import SourceFields, choose_fields
+from psql_streamer.events.timestamps import Timestamps, choose_timestamps
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.few_rows import FewRows
 from psql_streamer.model import (
@@ -44,7 +44,7 @@ from psql_streamer.model import (
     TableStatement,
     Truncate,
 )
-from psql_streamer.name_counts import shown
+from psql_streamer.name_counts import show_name
 
 
 @dataclass(slots=True)
@@ -96,16 +96,16 @@ class Encoder:
         self._json = RowJson()
         self._plans: dict[str, SourcePlans] = {}
         policy = unchanged or Unchanged()
-        self._unchanged = policy.marked() if format.marks else policy
+        self._unchanged = policy.with_markers() if format.marks else policy
 
     def encode(self, batch: Batch) -> Records:
         """Records of everything in the batch that a rule gives a topic. SinkRefused: a key column is missing."""
-        form = self._format.of(batch)
+        form = self._format.prepare(batch)
         left_out = _LeftOut()
         few = self._encode_few(form, batch, left_out)
         if few is None:
             return self._encode_any(form, batch, left_out)
-        return _with(few, left_out) if left_out else few
+        return _add_left_out(few, left_out) if left_out else few
 
     def _encode_few(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Records | None:
         """Records of few rows and nothing else, if the format writes them one by one and they are ordinary."""
@@ -119,34 +119,34 @@ class Encoder:
             return None
         return FewRecords(
             form,
-            self._plans_of(batch.source.name).each(rows.shapes),
-            *self._json.singles(rows.shapes),
-            partial(_headers_of_row, form.fields) if self._headers else None,
+            self._look_up_plans(batch.source.name).list_plans(rows.shapes),
+            *self._json.make_singles(rows.shapes),
+            partial(_render_row_headers, form.fields) if self._headers else None,
             lambda relation: self._leave_out(relation, 1, left_out),
         ).encode(batch, rows)
 
     def _encode_any(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Records:
         parts = list(
             chain(
-                self._boundaries(form, self._transaction_topic) if self._transaction_topic else (),
-                self._statements(batch, self._schema_topic) if self._schema_topic else (),
-                self._schema_changes(batch, self._schema_topic) if self._schema_topic else (),
-                self._rows(form, batch, left_out),
-                self._truncates(form, batch.truncates, left_out),
-                self._messages(form, batch.messages, left_out),
+                self._encode_boundaries(form, self._transaction_topic) if self._transaction_topic else (),
+                self._encode_statements(batch, self._schema_topic) if self._schema_topic else (),
+                self._encode_schema_changes(batch, self._schema_topic) if self._schema_topic else (),
+                self._encode_changes(form, batch, left_out),
+                self._encode_truncates(form, batch.truncates, left_out),
+                self._encode_messages(form, batch.messages, left_out),
             )
         )
-        return replace(_with(assemble(parts, batch.source), left_out), nulled=form.nulled)
+        return replace(_add_left_out(assemble(parts, batch.source), left_out), nulled=form.nulled)
 
     def stop(self) -> None:
         """Release what the format holds. May be called twice; another batch may come after it."""
         self._format.stop()
 
-    def _boundaries(self, form: BatchFormat, topic: SourceTopic) -> Iterable[Encoded]:
-        for records in form.boundaries():
+    def _encode_boundaries(self, form: BatchFormat, topic: SourceTopic) -> Iterable[Encoded]:
+        for records in form.render_boundaries():
             transactions, tx = form.batch.transactions, records.marks.tx
             headers = {
-                **form.fields.headers(transactions, tx),
+                **form.fields.render_headers(transactions, tx),
                 "op": pa.repeat(pa.scalar(records.op.action.encode(), pa.binary()), len(tx)),
             }
             none = np.zeros(len(tx), np.int32)
@@ -162,44 +162,44 @@ class Encoder:
                 records.seq,
                 records.op,
                 headers if self._headers else {},
-                timestamps=timestamps_of(self._timestamps, transactions.commit_ts[tx]),
+                timestamps=choose_timestamps(self._timestamps, transactions.commit_ts[tx]),
             )
 
-    def _rows(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Iterable[Encoded]:
+    def _encode_changes(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Iterable[Encoded]:
         """Records of the row changes, in each of the ways that their relations have."""
-        table = cells_of(batch.changes)
+        table = convert_to_cells(batch.changes)
         if not table.rows:
             return
         if self._excluded_columns:
             table = self._excluded_columns.leave_out(table)
-        plans = self._plans_of(batch.source.name).of(table.shapes)
+        plans = self._look_up_plans(batch.source.name).collect_plans(table.shapes)
         plans.refuse_rows(table)
         if len(plans.of_way) != 1 or not plans.ways.all():
             self._leave_out_rows(table, plans, left_out)
         snapshots = batch.transactions.snapshots
         if _is_addressed(table):
-            yield from self._addressed_rows(form, table, plans, snapshots)
+            yield from self._encode_addressed_changes(form, table, plans, snapshots)
         for number, ways in enumerate(plans.of_way):
-            some = table.without(plans.ways <= number)
+            some = table.drop_shapes(plans.ways <= number)
             for rows in split(some, ways.keys, self._unchanged, snapshots):
-                if (routed := _routed(rows)) is not None:
+                if (routed := _select_unaddressed(rows)) is not None:
                     yield from self._encode_rows(form, routed, plans.tables, ways)
 
-    def _addressed_rows(
+    def _encode_addressed_changes(
         self, form: BatchFormat, table: CellTable, plans: Plans, snapshots: Collection[int]
     ) -> Iterable[Encoded]:
         """Records of the rows that name their topic, which go there and nowhere else."""
-        some = table.without(plans.excluded)
-        each = self._plans_of(form.batch.source.name).each(table.shapes)
+        some = table.drop_shapes(plans.excluded)
+        each = self._look_up_plans(form.batch.source.name).list_plans(table.shapes)
         there = np.bincount(some.shape, minlength=len(each)) > 0
         # The list of shapes may grow meanwhile, behind those of these rows.
         planned = zip(each, table.shapes, there, strict=False)
-        keys = [self._key_elsewhere(shape, plan) if is_there else () for plan, shape, is_there in planned]
+        keys = [self._choose_addressed_key(shape, plan) if is_there else () for plan, shape, is_there in planned]
         for rows in split(some, Keys(keys), self._unchanged, snapshots):
             if rows.addresses is not None:
-                yield from self._encode_addressed(form, rows, plans.tables, topics_of(rows.addresses))
+                yield from self._encode_addressed(form, rows, plans.tables, collect_topics(rows.addresses))
 
-    def _plans_of(self, source: str) -> SourcePlans:
+    def _look_up_plans(self, source: str) -> SourcePlans:
         if source not in self._plans:
             self._plans[source] = SourcePlans(partial(self._plan, source))
         return self._plans[source]
@@ -208,24 +208,26 @@ class Encoder:
         topics: dict[tuple[int, ...], list[str]] = {}
         relation = shape.relation
         try:
-            for route in self._router.topics(source, relation.schema, relation.table):
-                topics.setdefault(self._key_columns(shape, route.key), []).append(route.topic)
+            for route in self._router.find_routes(source, relation.schema, relation.table):
+                topics.setdefault(self._resolve_key_columns(shape, route.key), []).append(route.topic)
         except SinkRefused as refusal:
             return Plan(str(relation), (), refusal)
         ways = tuple(Way(key, tuple(names)) for key, names in topics.items())
         return Plan(str(relation), ways, None, self._router.excludes(relation.schema, relation.table))
 
-    def _key_elsewhere(self, shape: Shape, plan: Plan) -> tuple[int, ...]:
+    def _choose_addressed_key(self, shape: Shape, plan: Plan) -> tuple[int, ...]:
         """The columns that key records of a shape in topics which its rows name: as in its first one."""
-        return plan.ways[0].key if plan.ways else self._key_columns(shape, None)
+        return plan.ways[0].key if plan.ways else self._resolve_key_columns(shape, None)
 
-    def _routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
-        return self._router.topics(batch.source.name, relation.schema, relation.table)
+    def _find_routes(self, batch: Batch, relation: Relation) -> Sequence[Route]:
+        return self._router.find_routes(batch.source.name, relation.schema, relation.table)
 
     def _leave_out_rows(self, table: CellTable, plans: Plans, left_out: _LeftOut) -> None:
         """Count the rows that have no topic."""
         shape = (
-            table.shape if not _is_addressed(table) else table.shape[~_addressed(table) | plans.excluded[table.shape]]
+            table.shape
+            if not _is_addressed(table)
+            else table.shape[~_find_addressed(table) | plans.excluded[table.shape]]
         )
         counts = np.bincount(shape, minlength=len(plans.ways))
         for at in np.flatnonzero((plans.ways == 0) & (counts > 0)).tolist():
@@ -239,7 +241,7 @@ class Encoder:
 
     def _encode_rows(self, form: BatchFormat, rows: Rows, tables: Sequence[str], ways: Ways) -> Iterable[Encoded]:
         """The same records in every topic of their way."""
-        encoded = self._encoded(form, rows, tables)
+        encoded = self._encode_unrouted(form, rows, tables)
         for names, number in ways.topics:
             routed = replace(encoded, topic_names=names, topics=number[rows.shape])
             if len(ways.topics) > 1:
@@ -252,29 +254,29 @@ class Encoder:
         """The records of those rows that name their topic."""
         at = np.flatnonzero(topics.named)
         if len(at):
-            encoded = self._encoded(form, take(rows, at), tables)
+            encoded = self._encode_unrouted(form, take(rows, at), tables)
             yield from self._with_tombstones(replace(encoded, topic_names=topics.names, topics=topics.number[at]))
 
-    def _encoded(self, form: BatchFormat, rows: Rows, tables: Sequence[str]) -> Encoded:
+    def _encode_unrouted(self, form: BatchFormat, rows: Rows, tables: Sequence[str]) -> Encoded:
         """The records of rows, which have no topic yet."""
         texts = RowTexts(rows, self._json)
-        headers = {**(_headers(rows, form, texts) if self._headers else {}), **form.extra_headers(rows)}
-        keys, values, addresses = form.keys(rows, texts), form.rows(rows, texts), rows.addresses
+        headers = {**(_render_headers(rows, form, texts) if self._headers else {}), **form.render_extra_headers(rows)}
+        keys, values, addresses = form.render_keys(rows, texts), form.render_rows(rows, texts), rows.addresses
         return Encoded(
             (),
             np.full(len(rows), -1, np.int32),
             tables,
             rows.shape,
             rows.batch_order,
-            keys if addresses is None else keyed_by(addresses, keys),
+            keys if addresses is None else merge_keys(addresses, keys),
             values,
             form.batch.transactions.commit[rows.tx],
             rows.seq,
             rows.op,
-            headers if addresses is None else {**headers_of(addresses), **headers},
-            _repeated(form.snapshot_ids(rows), len(rows)) if rows.of_snapshot else None,
+            headers if addresses is None else {**collect_headers(addresses), **headers},
+            _repeat_text(form.render_snapshot_ids(rows), len(rows)) if rows.of_snapshot else None,
             None if rows.part is None else rows.part["number"],
-            timestamps_of(self._timestamps, form.batch.transactions.commit_ts[rows.tx], rows.record_time),
+            choose_timestamps(self._timestamps, form.batch.transactions.commit_ts[rows.tx], rows.record_time),
             addresses is not None,
         )
 
@@ -284,7 +286,7 @@ class Encoder:
             keyed = encoded.take(np.flatnonzero(encoded.keys.is_valid().to_numpy(zero_copy_only=False)))
             yield replace(keyed, values=pa.nulls(len(keyed.batch_order), pa.binary()))
 
-    def _key_columns(self, shape: Shape, names: tuple[str, ...] | None) -> tuple[int, ...]:
+    def _resolve_key_columns(self, shape: Shape, names: tuple[str, ...] | None) -> tuple[int, ...]:
         """Indexes of the columns to key by; names: those that the route asks for."""
         relation, columns = shape
         if names is None:
@@ -302,36 +304,38 @@ class Encoder:
         return tuple(places[column] for column in names)
 
     def _require_key_columns(self, relation: Relation) -> None:
-        if lost := self._excluded_columns.keys_of(relation):
-            raise SinkRefused(key_left_out(relation, lost[0]), KEY_LEFT_OUT_REMEDY)
+        if lost := self._excluded_columns.list_excluded_keys(relation):
+            raise SinkRefused(describe_key_left_out(relation, lost[0]), KEY_LEFT_OUT_REMEDY)
 
-    def _statements(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
+    def _encode_statements(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
         """Those about tables whose events go somewhere."""
         for one in batch.statements:
-            if not self._routes(batch, one.relation):
+            if not self._find_routes(batch, one.relation):
                 continue
             excluded = self._excluded_columns
             statement = replace(one, relation=excluded.narrow_relation(one.relation)) if excluded else one
-            key, value = schema_change_key(statement), table_statement_json(statement, batch)
+            key, value = render_schema_change_key(statement), render_table_statement(statement, batch)
             name = topic.render(batch.source.name)
             yield self._encode_table_event(name, statement, Marker.RELATION, batch, key, value)
 
-    def _schema_changes(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
+    def _encode_schema_changes(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
         """Those of the tables whose events go somewhere."""
         for one in batch.schema_changes:
-            if not self._routes(batch, one.relation):
+            if not self._find_routes(batch, one.relation):
                 continue
             change = self._excluded_columns.narrow(one) if self._excluded_columns else one
-            key, value = schema_change_key(change), schema_change_json(change, batch)
+            key, value = render_schema_change_key(change), render_schema_change(change, batch)
             yield self._encode_table_event(topic.render(batch.source.name), change, Marker.RELATION, batch, key, value)
 
-    def _truncates(self, form: BatchFormat, truncates: Iterable[Truncate], left_out: _LeftOut) -> Iterable[Encoded]:
+    def _encode_truncates(
+        self, form: BatchFormat, truncates: Iterable[Truncate], left_out: _LeftOut
+    ) -> Iterable[Encoded]:
         for truncate in truncates:
-            routes = self._routes(form.batch, truncate.relation)
+            routes = self._find_routes(form.batch, truncate.relation)
             if not routes:
                 self._leave_out(truncate.relation, 1, left_out)
                 continue
-            key, value = form.truncate_key(truncate), form.truncate(truncate)
+            key, value = form.truncate_key(truncate), form.render_truncate(truncate)
             for route in routes:
                 yield self._encode_table_event(route.topic, truncate, Marker.TRUNCATE, form.batch, key, value)
 
@@ -346,48 +350,52 @@ class Encoder:
     ) -> Encoded:
         """The record of something that happened to a whole table."""
         relation, transactions, tx = what.relation, batch.transactions, what.tx
-        headers = {**_headers_of_one(batch, tx), "schema": relation.schema, "table": relation.table}
+        headers = {**_render_transaction_headers(batch, tx), "schema": relation.schema, "table": relation.table}
         one = Single(topic, str(relation), what.batch_order, int(transactions.commit[tx]), what.seq, op)
-        encoded = one.encoded(key, value, headers if self._headers else None)
-        return replace(encoded, timestamps=timestamps_of(self._timestamps, transactions.commit_ts[[tx]]))
+        encoded = one.encode(key, value, headers if self._headers else None)
+        return replace(encoded, timestamps=choose_timestamps(self._timestamps, transactions.commit_ts[[tx]]))
 
-    def _messages(self, form: BatchFormat, messages: Iterable[LogicalMessage], left_out: _LeftOut) -> Iterable[Encoded]:
+    def _encode_messages(
+        self, form: BatchFormat, messages: Iterable[LogicalMessage], left_out: _LeftOut
+    ) -> Iterable[Encoded]:
         for message in messages:
-            topic = self._router.message_topic(form.batch.source.name, message.prefix)
+            topic = self._router.find_message_topic(form.batch.source.name, message.prefix)
             if topic is None:
-                left_out.skipped_messages[shown(message.prefix)] += 1
+                left_out.skipped_messages[show_name(message.prefix)] += 1
                 continue
-            commit, tx = commit_of(message, form.batch), message.tx
-            headers = form.fields.headers_outside(commit) if tx < 0 else _headers_of_one(form.batch, tx)
-            key, value = form.message_key(message), form.message(message)
-            one = Single(topic, shown(message.prefix), message.batch_order, commit, message.seq, Marker.MESSAGE)
-            encoded = one.encoded(key, value, headers if self._headers else None)
+            commit, tx = find_commit(message, form.batch), message.tx
+            headers = (
+                form.fields.render_headers_outside(commit) if tx < 0 else _render_transaction_headers(form.batch, tx)
+            )
+            key, value = form.render_message_key(message), form.render_message(message)
+            one = Single(topic, show_name(message.prefix), message.batch_order, commit, message.seq, Marker.MESSAGE)
+            encoded = one.encode(key, value, headers if self._headers else None)
             moment = message.moment if tx < 0 else int(form.batch.transactions.commit_ts[tx])
-            yield replace(encoded, timestamps=timestamps_of(self._timestamps, np.array([moment])))
+            yield replace(encoded, timestamps=choose_timestamps(self._timestamps, np.array([moment])))
 
 
 def _is_addressed(table: CellTable) -> bool:
     return table.after.addresses is not None or table.before.addresses is not None
 
 
-def _addressed(table: CellTable) -> NDArray[np.bool_]:
+def _find_addressed(table: CellTable) -> NDArray[np.bool_]:
     """Which rows name the topic that they are in, or leave."""
     found = np.zeros(table.rows, np.bool_)
     for image in (table.before, table.after):
         if image.addresses is not None:
-            found[image.rows] = topics_of(image.addresses).named
+            found[image.rows] = collect_topics(image.addresses).named
     return found
 
 
-def _routed(rows: Rows) -> Rows | None:
+def _select_unaddressed(rows: Rows) -> Rows | None:
     """The rows that do not name their topic."""
     if rows.addresses is None:
         return rows
-    at = np.flatnonzero(~topics_of(rows.addresses).named)
+    at = np.flatnonzero(~collect_topics(rows.addresses).named)
     return take(rows, at) if len(at) else None
 
 
-def _with(records: Records, left_out: _LeftOut) -> Records:
+def _add_left_out(records: Records, left_out: _LeftOut) -> Records:
     return replace(
         records,
         skipped=left_out.skipped,
@@ -396,10 +404,10 @@ def _with(records: Records, left_out: _LeftOut) -> Records:
     )
 
 
-def _headers_of_row(fields: SourceFields, row: OneRow) -> dict[str, str | None]:
+def _render_row_headers(fields: SourceFields, row: OneRow) -> dict[str, str | None]:
     """As _headers, of one row."""
     return {
-        **fields.headers_of(row.transaction),
+        **fields.render_transaction_headers(row.transaction),
         "seq": str(row.seq),
         "op": row.op.action,
         "schema": row.relation.schema,
@@ -409,13 +417,13 @@ def _headers_of_row(fields: SourceFields, row: OneRow) -> dict[str, str | None]:
     }
 
 
-def _headers_of_one(batch: Batch, tx: int) -> dict[str, str]:
+def _render_transaction_headers(batch: Batch, tx: int) -> dict[str, str]:
     """What names one transaction."""
-    named = fields_of(batch.source).headers(batch.transactions, np.array([tx], np.int32))
+    named = choose_fields(batch.source).render_headers(batch.transactions, np.array([tx], np.int32))
     return {header: texts[0].as_py().decode() for header, texts in named.items() if texts[0].is_valid}
 
 
-def _headers(rows: Rows, form: BatchFormat, texts: RowTexts) -> dict[str, pa.Array]:
+def _render_headers(rows: Rows, form: BatchFormat, texts: RowTexts) -> dict[str, pa.Array]:
     count = len(rows)
     of_each = {
         "op": rows.op.action.encode(),
@@ -424,19 +432,19 @@ def _headers(rows: Rows, form: BatchFormat, texts: RowTexts) -> dict[str, pa.Arr
         "key_change": b"true" if rows.key_change else None,
     }
     return {
-        **form.fields.headers(form.batch.transactions, rows.tx),
+        **form.fields.render_headers(form.batch.transactions, rows.tx),
         "seq": to_digits(rows.seq),
         "checksum": texts.checksum,
-        **{header: _repeated(text, count) for header, text in of_each.items()},
-        **({"unchanged": unchanged_json(rows)} if rows.unchanged is not None else {}),
-        **form.headers_of_parts(rows),
-        **(_headers_of_snapshot(rows, form) if rows.of_snapshot else {}),
+        **{header: _repeat_text(text, count) for header, text in of_each.items()},
+        **({"unchanged": render_unchanged(rows)} if rows.unchanged is not None else {}),
+        **form.render_headers_of_parts(rows),
+        **(_render_snapshot_headers(rows, form) if rows.of_snapshot else {}),
     }
 
 
-def _headers_of_snapshot(rows: Rows, form: BatchFormat) -> dict[str, pa.Array]:
-    return {"snapshot": _repeated(form.snapshot_ids(rows), len(rows)), "uuid": form.uuids(rows)}
+def _render_snapshot_headers(rows: Rows, form: BatchFormat) -> dict[str, pa.Array]:
+    return {"snapshot": _repeat_text(form.render_snapshot_ids(rows), len(rows)), "uuid": form.compute_uuids(rows)}
 
 
-def _repeated(text: Fragment | None, count: int) -> pa.Array:
-    return decoded(text) if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)
+def _repeat_text(text: Fragment | None, count: int) -> pa.Array:
+    return decode_dictionary(text) if isinstance(text, pa.Array) else pa.repeat(pa.scalar(text, pa.binary()), count)

@@ -13,14 +13,14 @@ from psql_streamer.events.format import (
     Format,
     OneRow,
     RowTexts,
-    commit_of,
-    content_member,
-    part_members,
-    truncate_options,
+    find_commit,
+    list_truncate_options,
+    render_content_member,
+    render_part_members,
 )
-from psql_streamer.events.identity import uuid_of
-from psql_streamer.events.json.json_text import join, name
-from psql_streamer.events.json.row_json import unchanged_member
+from psql_streamer.events.identity import make_uuid
+from psql_streamer.events.json.json_text import join, render_name
+from psql_streamer.events.json.row_json import render_unchanged_member
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import Batch, Kind, LogicalMessage, Marker, Transactions, Truncate
@@ -31,7 +31,7 @@ class Event(Format):
 
     row_by_row = True
 
-    def of(self, batch: Batch) -> EventBatch:
+    def prepare(self, batch: Batch) -> EventBatch:
         return EventBatch(batch)
 
 
@@ -42,16 +42,16 @@ class EventBatch(BatchFormat):
     that are parts of a change have `Part` and `Parts`.
     """
 
-    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
+    def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
         fragments: list[Fragment] = [
-            rows.render_by_relation(self._heads(rows.op)),
-            self.transaction_fragment(rows.tx),
+            rows.render_by_relation(self._make_head_render(rows.op)),
+            self.render_transaction_fragment(rows.tx),
             *self.fields.render_event_places(rows.place),
             b',"Seq":',
             to_digits(rows.seq),
-            *part_members(rows, b"Part", b"Parts"),
+            *render_part_members(rows, b"Part", b"Parts"),
             b',"UUID":"',
-            self.uuids(rows),
+            self.compute_uuids(rows),
             b'","Checksum":"',
             texts.checksum,
             b'","Columns":',
@@ -60,45 +60,48 @@ class EventBatch(BatchFormat):
         if rows.new is not None and rows.old is not None:
             fragments += [b',"Before":', texts.old]
         if rows.unchanged is not None:
-            fragments.append(unchanged_member(b',"Unchanged":', rows))
+            fragments.append(render_unchanged_member(b',"Unchanged":', rows))
         return join(*fragments, b"}")
 
-    def row(self, row: OneRow) -> bytes:
+    def render_row(self, row: OneRow) -> bytes:
         relation = row.relation
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Checksum":"%s","Columns":%s%s}' % (
-            self._heads(row.op)(relation.schema, relation.table),
+            self._make_head_render(row.op)(relation.schema, relation.table),
             self.fields.render_event_member(row.transaction),
             self.fields.render_event_place(row.place),
             row.seq,
-            uuid_of(self.batch.source, row.transaction.commit, row.seq),
+            make_uuid(self.batch.source, row.transaction.commit, row.seq),
             row.checksum,
             row.image,
             b"" if row.old is None else b',"Before":' + row.old,
         )
 
-    def truncate(self, truncate: Truncate) -> bytes:
-        options = [word for word, on in truncate_options(truncate) if on]
+    def render_truncate(self, truncate: Truncate) -> bytes:
+        options = [word for word, on in list_truncate_options(truncate) if on]
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Columns":{},"Options":[%s]}' % (
-            self._heads(Marker.TRUNCATE)(truncate.relation.schema, truncate.relation.table),
-            self.transaction_text(truncate.tx),
+            self._make_head_render(Marker.TRUNCATE)(truncate.relation.schema, truncate.relation.table),
+            self.render_transaction_text(truncate.tx),
             self.fields.render_event_place(truncate.place),
             truncate.seq,
-            truncate.uuid or uuid_of(self.batch.source, int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
-            b",".join(map(name, options)),
+            truncate.uuid
+            or make_uuid(self.batch.source, int(self.batch.transactions.commit[truncate.tx]), truncate.seq),
+            b",".join(map(render_name, options)),
         )
 
-    def message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         of_transaction = (
-            self.transaction_text(message.tx) if message.tx >= 0 else self.fields.render_event_outside(message.place)
+            self.render_transaction_text(message.tx)
+            if message.tx >= 0
+            else self.fields.render_event_outside(message.place)
         )
         return b'%s%s%s,"Seq":%d,"UUID":"%s","Prefix":%s,%s}' % (
-            self._heads(Marker.MESSAGE)("", ""),
+            self._make_head_render(Marker.MESSAGE)("", ""),
             of_transaction,
             self.fields.render_event_place(message.place),
             message.seq,
-            message.uuid or uuid_of(self.batch.source, commit_of(message, self.batch), message.seq),
-            name(message.prefix),
-            content_member(message.content, b"Content"),
+            message.uuid or make_uuid(self.batch.source, find_commit(message, self.batch), message.seq),
+            render_name(message.prefix),
+            render_content_member(message.content, b"Content"),
         )
 
     def render_transactions(self, transactions: Transactions) -> pa.Array:
@@ -107,17 +110,17 @@ class EventBatch(BatchFormat):
     def render_snapshot(self, transactions: Transactions, tx: int) -> bytes:
         return self.fields.render_event_snapshot(transactions, tx)
 
-    def _heads(self, kind: Kind) -> Callable[[str, str], bytes]:
+    def _make_head_render(self, kind: Kind) -> Callable[[str, str], bytes]:
         """How the events of a kind begin, by schema and table."""
-        return partial(_head, self.batch.source.host, self.batch.source.database, kind.action)
+        return partial(_render_head, self.batch.source.host, self.batch.source.database, kind.action)
 
 
 @lru_cache(maxsize=1 << 15)
-def _head(host: str, database: str, action: str, schema: str, table: str) -> bytes:
+def _render_head(host: str, database: str, action: str, schema: str, table: str) -> bytes:
     return b'{"Host":%s,"Database":%s,"Schema":%s,"Table":%s,"Action":"%s"' % (
-        name(host),
-        name(database),
-        name(schema),
-        name(table),
+        render_name(host),
+        render_name(database),
+        render_name(schema),
+        render_name(table),
         action.encode(),
     )

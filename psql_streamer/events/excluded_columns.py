@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.cells import CellTable, OfShapes, Shape, Tuples, ragged
+from psql_streamer.cells import CellTable, OfShapes, Shape, Tuples, expand_ranges
 from psql_streamer.events.unchanged import ANY_COLUMN, Unchanged
 from psql_streamer.model import Column, Index, Relation, SchemaChange
 
 KEY_LEFT_OUT_REMEDY = "name other key columns under `key`, or leave the column in"
 
 
-def key_left_out(relation: Relation, column: str) -> str:
+def describe_key_left_out(relation: Relation, column: str) -> str:
     """What is wrong where a column of the key is to be left out."""
     return f'excludeColumns leaves out the column "{column}" of {relation}, which is part of its key'
 
@@ -41,13 +41,13 @@ class ExcludedColumns:
         """Whether events do not have a column of this name."""
         return self._rules.find_rule(relation, column) is not None
 
-    def keys_of(self, relation: Relation) -> Sequence[str]:
+    def list_excluded_keys(self, relation: Relation) -> Sequence[str]:
         """The columns of a table's key that events do not have."""
         return [column.name for column in relation.columns if column.key and self.has(relation, column.name)]
 
     def leave_out(self, table: CellTable) -> CellTable:
         """The rows without these columns."""
-        shapes, kept = self._shapes.of(table.shapes), self._kept.of(table.shapes)
+        shapes, kept = self._shapes.make_each(table.shapes), self._kept.make_each(table.shapes)
         flags = np.concatenate(kept) if kept else np.empty(0, np.bool_)
         first = np.cumsum([0, *map(len, kept)])[:-1]
         return replace(
@@ -68,19 +68,19 @@ class ExcludedColumns:
 
     def narrow_relation(self, relation: Relation) -> Relation:
         """The same of one relation."""
-        return replace(relation, columns=self._left(Shape(relation, relation.columns)))
+        return replace(relation, columns=self._select_columns(Shape(relation, relation.columns)))
 
     def _keep(self, shape: Shape) -> NDArray[np.bool_]:
         return np.array([not self.has(shape.relation, column.name) for column in shape.columns], np.bool_)
 
     def _narrow(self, shape: Shape) -> Shape:
-        return Shape(shape.relation, self._left(shape))
+        return Shape(shape.relation, self._select_columns(shape))
 
-    def _left(self, shape: Shape) -> tuple[Column, ...]:
+    def _select_columns(self, shape: Shape) -> tuple[Column, ...]:
         return tuple(column for column in shape.columns if not self.has(shape.relation, column.name))
 
 
 def _leave_out(image: Tuples, first: Index, flags: NDArray[np.bool_]) -> Tuples:
     """first: where in the flags the columns of each tuple begin."""
-    kept = flags[ragged(first, image.begins)]
+    kept = flags[expand_ranges(first, image.begins)]
     return image if kept.all() else image.narrow(np.flatnonzero(kept))

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.events.assembling import in_header_order
+from psql_streamer.events.assembling import order_headers
 from psql_streamer.events.format import BatchFormat, OneRow
-from psql_streamer.events.identity import checksum_of
+from psql_streamer.events.identity import compute_checksum
 from psql_streamer.events.json.objects import Singles, WrittenByColumn
-from psql_streamer.events.plans import Plan, Way, again, number_names
+from psql_streamer.events.plans import Plan, Way, copy_refusal, number_names
 from psql_streamer.events.records import Records
 from psql_streamer.few_rows import ABSENT, FewRow, FewRows
 from psql_streamer.model import Batch, Relation, RowOp
@@ -46,13 +46,13 @@ class FewRecords:
         except WrittenByColumn:
             return None
         self._refuse_and_leave_out(few)
-        return _assembled(batch, written)
+        return _assemble_records(batch, written)
 
     def _refuse_and_leave_out(self, few: FewRows) -> None:
         for row in few.each:
             plan = self.plans[row.shape]
             if plan.refusal is not None:
-                raise again(plan.refusal)
+                raise copy_refusal(plan.refusal)
             if not plan.ways:
                 self.leave_out(few.shapes[row.shape].relation)
 
@@ -65,8 +65,8 @@ class FewRecords:
         image = self.images.write(row.shape, row.image, every)
         old_cells = row.before if row.op is RowOp.UPDATE else None
         old = None if old_cells is None else self.images.write(row.shape, old_cells, every)
-        one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, checksum_of(image))
-        value, headers = self.form.row(one), {} if self.headers is None else self.headers(one)
+        one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, compute_checksum(image))
+        value, headers = self.form.render_row(one), {} if self.headers is None else self.headers(one)
         for way in plan.ways:
             key = self.keys.write(row.shape, row.image, way.key) if way.key else None
             for topic in way.topics:
@@ -99,7 +99,7 @@ def _is_key_unusual(row: FewRow, way: Way) -> bool:
     return any(image[column] is ABSENT or (old and old[column] != image[column]) for column in way.key)
 
 
-def _assembled(batch: Batch, written: Sequence[_Written]) -> Records:
+def _assemble_records(batch: Batch, written: Sequence[_Written]) -> Records:
     topics, tables = number_names(one.topic for one in written), number_names(one.table for one in written)
     return Records(
         source=batch.source,
@@ -113,11 +113,11 @@ def _assembled(batch: Batch, written: Sequence[_Written]) -> Records:
         table_names=tuple(tables),
         tables=np.array([tables[one.table] for one in written], np.int32),
         headers={
-            header: pa.array([_binary(one.headers.get(header)) for one in written], pa.binary())
-            for header in in_header_order({header for one in written for header in one.headers})
+            header: pa.array([_encode_text(one.headers.get(header)) for one in written], pa.binary())
+            for header in order_headers({header for one in written for header in one.headers})
         },
     )
 
 
-def _binary(text: str | None) -> bytes | None:
+def _encode_text(text: str | None) -> bytes | None:
     return None if text is None else text.encode()

@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.events.digits import to_digits
-from psql_streamer.events.identity import checksums, given_uuids, uuids, uuids_of_parts
-from psql_streamer.events.json.json_text import name
+from psql_streamer.events.identity import compute_checksums, convert_given_uuids, make_part_uuids, make_uuids
+from psql_streamer.events.json.json_text import render_name
 from psql_streamer.events.json.row_json import RowJson
-from psql_streamer.events.per_transaction import Fragment, per_transaction
+from psql_streamer.events.per_transaction import Fragment, cache_per_transaction
 from psql_streamer.events.rows import Rows
-from psql_streamer.events.source_fields import fields_of
+from psql_streamer.events.source_fields import choose_fields
 from psql_streamer.few_rows import FewTransaction
 from psql_streamer.model import (
     Batch,
@@ -52,23 +52,23 @@ class RowTexts:
     @cached_property
     def image(self) -> pa.Array:
         """The JSON of each row's image."""
-        return self._json.image(self._rows.image, self._rows)
+        return self._json.render_images(self._rows.image, self._rows)
 
     @cached_property
     def old(self) -> pa.Array:
         """The JSON of each row's old image. For rows that have one."""
         assert self._rows.old is not None  # noqa: S101 - the caller looked
-        return self._json.image(self._rows.old, self._rows)
+        return self._json.render_images(self._rows.old, self._rows)
 
     @cached_property
     def key(self) -> pa.Array:
         """The JSON of each row's key; null for a row that has none."""
-        return self._json.key(self._rows)
+        return self._json.render_keys(self._rows)
 
     @cached_property
     def checksum(self) -> pa.Array:
         """The checksum of each row's image, eight hexadecimal digits: a consumer compares it to tell a repeat."""
-        return checksums(self.image)
+        return compute_checksums(self.image)
 
 
 class OneRow(NamedTuple):
@@ -112,9 +112,9 @@ class Format(ABC):
     tombstones: whether a record without a value follows each delete that has a key. headers: whether its records
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
     value that an update left alone, but those that are to be left out. needs_key: whether it cannot take tables
-    without a key; BatchFormat.keys raises SinkRefused for their rows. row_by_row: whether BatchFormat.row writes what
-    `rows` does, with the keys of every format, no header of its own and no tombstones: then few rows are written so. It
-    is not inherited: a format that extends another one says it for itself.
+    without a key; BatchFormat.render_keys raises SinkRefused for their rows. row_by_row: whether BatchFormat.render_row
+    writes what `render_rows` does, with the keys of every format, no header of its own and no tombstones: then few rows
+    are written so. It is not inherited: a format that extends another one says it for itself.
 
     A client connects with the first batch that needs it, and may raise SinkUnavailable: the batch comes again.
     """
@@ -138,7 +138,7 @@ class Format(ABC):
         return False
 
     @abstractmethod
-    def of(self, batch: Batch) -> BatchFormat:
+    def prepare(self, batch: Batch) -> BatchFormat:
         """What encodes this batch. Nothing is done by row here."""
 
     def stop(self) -> None:
@@ -154,22 +154,22 @@ class BatchFormat(ABC):
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.nulled = Counter[str]()
-        self.fields = fields_of(batch.source)
+        self.fields = choose_fields(batch.source)
 
     @abstractmethod
-    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
+    def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
         """The values; null is a tombstone."""
 
-    def row(self, row: OneRow) -> bytes:
+    def render_row(self, row: OneRow) -> bytes:
         """The value of one row, for a format that writes them so: as `rows` writes it."""
         raise NotImplementedError
 
     @abstractmethod
-    def truncate(self, truncate: Truncate) -> bytes | None:
+    def render_truncate(self, truncate: Truncate) -> bytes | None:
         """The event of one truncated table."""
 
     @abstractmethod
-    def message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         """The event of a logical message."""
 
     def render_transactions(self, transactions: Transactions) -> pa.Array:
@@ -182,15 +182,15 @@ class BatchFormat(ABC):
         """
         return None
 
-    def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - for formats that look
+    def render_keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - for formats that look
         """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
         return texts.key
 
-    def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002 - for formats that have some
+    def render_extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002 - for formats that have some
         """Headers that records have in this format whether or not headers are wanted; null: a row lacks it."""
         return {}
 
-    def boundaries(self) -> Iterable[BoundaryRecords]:
+    def render_boundaries(self) -> Iterable[BoundaryRecords]:
         """Ends first: with the same batch_order they come before begins. For formats that have such records."""
         return ()
 
@@ -198,41 +198,41 @@ class BatchFormat(ABC):
         """The key of a truncate."""
         return None
 
-    def message_key(self, message: LogicalMessage) -> bytes | None:  # noqa: ARG002 - for formats that have one
+    def render_message_key(self, message: LogicalMessage) -> bytes | None:  # noqa: ARG002 - for formats that have one
         """The key of a logical message."""
         return None
 
-    def transaction_fragment(self, tx: NDArray[np.int32]) -> Fragment:
+    def render_transaction_fragment(self, tx: NDArray[np.int32]) -> Fragment:
         """What each row's event says of its transaction; a constant when all rows are of one."""
         return self._transaction_texts.take(tx)
 
-    def transaction_text(self, index: int) -> bytes:
+    def render_transaction_text(self, index: int) -> bytes:
         """What an event says of one of the batch's transactions."""
         return self._transaction_texts.get(index)
 
-    def snapshot_ids(self, rows: Rows) -> Fragment:
+    def render_snapshot_ids(self, rows: Rows) -> Fragment:
         """The id of each row's snapshot. For rows of snapshots."""
         return self._snapshot_ids.take(rows.tx)
 
-    def uuids(self, rows: Rows) -> pa.Array:
+    def compute_uuids(self, rows: Rows) -> pa.Array:
         """The UUID of each row's change, or of the part of it that the row is; 36 characters."""
         old_key = rows.key_change and rows.op is RowOp.DELETE
         if rows.uuid is not None and not old_key:
-            return given_uuids(rows.uuid)
-        found = uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
-        return found if rows.part is None else uuids_of_parts(found, rows.part["number"])
+            return convert_given_uuids(rows.uuid)
+        found = make_uuids(self.batch.source, self.batch.transactions.commit[rows.tx], rows.seq, old_key)
+        return found if rows.part is None else make_part_uuids(found, rows.part["number"])
 
-    def headers_of_parts(self, rows: Rows) -> Mapping[str, pa.Array]:
+    def render_headers_of_parts(self, rows: Rows) -> Mapping[str, pa.Array]:
         """What tells parts of a change apart, as headers; none where rows are whole changes."""
         if rows.part is None:
             return {}
         return {
             "part": to_digits(rows.part["number"]),
             "parts": to_digits(rows.part["of"]),
-            "uuid": self.uuids(rows),
+            "uuid": self.compute_uuids(rows),
         }
 
-    @per_transaction
+    @cache_per_transaction
     def _transaction_texts(self) -> pa.Array:
         """What events say of each transaction, and of what stands as one."""
         of = self.batch.transactions
@@ -244,33 +244,33 @@ class BatchFormat(ABC):
         which[list(said)] = len(of) + np.arange(len(said))
         return pa.concat_arrays([texts, pa.array(said.values(), _BINARY)]).take(pa.array(which))
 
-    @per_transaction
+    @cache_per_transaction
     def _snapshot_ids(self) -> pa.Array:
         of = self.batch.transactions
         ids = {tx: snapshot.id.encode() for tx, snapshot in of.snapshots.items()}
         return pa.array([ids.get(tx, b"") for tx in range(len(of))], _BINARY)
 
 
-def part_members(rows: Rows, number: bytes, of: bytes) -> tuple[Fragment, ...]:
+def render_part_members(rows: Rows, number: bytes, of: bytes) -> tuple[Fragment, ...]:
     """`,"part":0,"parts":3` of each row, under these names; nothing where rows are whole changes."""
     if rows.part is None:
         return ()
     return b',"%s":' % number, to_digits(rows.part["number"]), b',"%s":' % of, to_digits(rows.part["of"])
 
 
-def truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:
+def list_truncate_options(truncate: Truncate) -> tuple[tuple[str, bool], ...]:
     """The options of the statement, and whether it had them."""
     return ("CASCADE", truncate.cascade), ("RESTART IDENTITY", truncate.restart_identity)
 
 
-def commit_of(message: LogicalMessage, batch: Batch) -> int:
+def find_commit(message: LogicalMessage, batch: Batch) -> int:
     """The commit number of a message's transaction; outside of one, its own place."""
     return message.place if message.tx < 0 else int(batch.transactions.commit[message.tx])
 
 
-def content_member(content: bytes, field: bytes) -> bytes:
+def render_content_member(content: bytes, field: bytes) -> bytes:
     """Text as it is; bytes that are not UTF-8 as base64, under another name so that nobody mistakes them."""
     try:
-        return b'"%s":%s' % (field, name(content.decode()))
+        return b'"%s":%s' % (field, render_name(content.decode()))
     except UnicodeDecodeError:
-        return b'"%sBase64":%s' % (field, name(base64.b64encode(content).decode()))
+        return b'"%sBase64":%s' % (field, render_name(base64.b64encode(content).decode()))

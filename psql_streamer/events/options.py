@@ -39,7 +39,7 @@ def require_items(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     return items
 
 
-def _known(name: str) -> str:
+def _require_known_format(name: str) -> str:
     try:
         format_class(name)
     except NameRefused as error:
@@ -91,7 +91,7 @@ class EventOptions(SinkOptions):
     transaction_topic: str = ""
     schema_topic: str = ""
 
-    format: Annotated[str, AfterValidator(_known)] = "event"
+    format: Annotated[str, AfterValidator(_require_known_format)] = "event"
     format_options: FormatOptions = Field(default_factory=dict, validate_default=True)
     debezium_schemas: bool = False
     debezium_transactions: bool = False
@@ -101,7 +101,7 @@ class EventOptions(SinkOptions):
     headers: bool = False
 
     @classmethod
-    def for_table(cls, table: Mapping[str, Any]) -> type[Self]:
+    def choose_options(cls, table: Mapping[str, Any]) -> type[Self]:
         """These options, with the type of the format's own."""
         name = table.get("format", cls.model_fields["format"].default)
         try:
@@ -116,10 +116,10 @@ class EventOptions(SinkOptions):
         """
         return Encoder(
             self.make_format(),
-            self.router(),
+            self.make_router(),
             self.key_columns,
             self.headers,
-            self.unchanged_policy(),
+            self.make_unchanged_policy(),
             self.transactions_to,
             self.schema_topic,
             timestamps,
@@ -128,7 +128,7 @@ class EventOptions(SinkOptions):
 
     def make_format(self) -> Format:
         """The format that this section describes. Does no I/O."""
-        return format_class(self.format)(self.format_options, **self._section_arguments())
+        return format_class(self.format)(self.format_options, **self._collect_section_arguments())
 
     @property
     def wants_transaction_metadata(self) -> bool:
@@ -147,7 +147,7 @@ class EventOptions(SinkOptions):
             return self.key
         return {ANY_TABLE: self.key} if self.key else {}
 
-    def router(self) -> Router:
+    def make_router(self) -> Router:
         """The topics that this section describes. ValueError for a rule that cannot work."""
         mapping = {
             table: [Route(route.topic, route.key) for route in routes]
@@ -155,30 +155,30 @@ class EventOptions(SinkOptions):
         }
         return Router(mapping, self.topic_prefix, self.topic_fallback, self.message_topic, self.exclude_tables)
 
-    def mapped_topics(self) -> Iterator[str]:
+    def list_mapped_topics(self) -> Iterator[str]:
         """Every topic of tableTopicMapping, placeholders and all."""
         return (route.topic for routes in self.table_topic_mapping.values() for route in routes)
 
-    def unchanged_policy(self) -> Unchanged:
+    def make_unchanged_policy(self) -> Unchanged:
         """What becomes of TOASTed values that an update left alone."""
         return Unchanged(self.unchanged, self.unchanged_marker)
 
-    def warnings(self) -> Iterator[str]:
-        """See PartOptions.warnings."""
+    def list_warnings(self) -> Iterator[str]:
+        """See PartOptions.list_warnings."""
         if self.transaction_topic and not self.transactions_to:
             yield "transactionTopic has no effect without debeziumTransactions = true"
         if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
             yield 'unchangedMarker has no effect: no column has unchanged = "marker"'
-        yield from (f"formatOptions: {text}" for text in self.format_options.warnings())
+        yield from (f"formatOptions: {text}" for text in self.format_options.list_warnings())
 
-    def resources(self) -> Iterable[str]:
-        """See PartOptions.resources: those of the format."""
-        return self.format_options.resources()
+    def list_resources(self) -> Iterable[str]:
+        """See PartOptions.list_resources: those of the format."""
+        return self.format_options.list_resources()
 
     def _tells_transactions(self) -> bool:
-        return format_class(self.format).tells_transactions(self.format_options, **self._section_arguments())
+        return format_class(self.format).tells_transactions(self.format_options, **self._collect_section_arguments())
 
-    def _section_arguments(self) -> dict[str, Any]:
+    def _collect_section_arguments(self) -> dict[str, Any]:
         """The constructor's arguments that stand in this section."""
         return {name: getattr(self, key) for key, name in format_class(self.format).section_keys.items()}
 
@@ -226,7 +226,7 @@ class EventOptions(SinkOptions):
             if self.topic_fallback in [route.topic for route in routes]:
                 topic = self.topic_fallback
                 raise ValueError(f'tableTopicMapping.{table}: the topic "{topic}" is the topicFallback already')
-        self.router()
+        self.make_router()
         return self
 
     @model_validator(mode="after")
@@ -235,7 +235,7 @@ class EventOptions(SinkOptions):
             if not columns:
                 raise ValueError(f"key.{entry}: is empty; name at least one column")
         KeyColumns(self.key_columns)
-        self.unchanged_policy()
+        self.make_unchanged_policy()
         ExcludedColumns(self.exclude_columns)
         return self
 

@@ -35,12 +35,12 @@ class PerTransaction:
         """The text of one transaction."""
         return bytes(self._texts[index].as_py())
 
-    def all(self) -> pa.Array:
+    def list_texts(self) -> pa.Array:
         """The text of each transaction."""
         return self._texts
 
 
-def per_transaction(make: Callable[[Any], pa.Array]) -> cached_property[PerTransaction]:
+def cache_per_transaction(make: Callable[[Any], pa.Array]) -> cached_property[PerTransaction]:
     """A method that gives the texts of all transactions, as an attribute: it is called when the first is asked for.
 
     An object that held its own method would stay, with the batch, until the garbage collector runs.

@@ -40,7 +40,7 @@ class Ways:
         self.keys = Keys([way.key for way in ways])
         most = max((len(way.topics) for way in ways), default=0)
         self.topics = [
-            _numbers_of([way.topics[place] if place < len(way.topics) else None for way in ways])
+            _index_names([way.topics[place] if place < len(way.topics) else None for way in ways])
             for place in range(most)
         ]
 
@@ -68,10 +68,10 @@ class Plans:
         there = set(np.flatnonzero(np.bincount(table.shape)).tolist())
         for number, refusal in self._refused.items():
             if number in there:
-                raise again(refusal)
+                raise copy_refusal(refusal)
 
 
-def again(refusal: SinkRefused) -> SinkRefused:
+def copy_refusal(refusal: SinkRefused) -> SinkRefused:
     """The same error, to be raised once more."""
     return SinkRefused(refusal.what, refusal.remedy)
 
@@ -86,19 +86,19 @@ class SourcePlans:
         self._of_shapes = OfShapes(make)
         self._last: tuple[Sequence[Shape], int, Plans] | None = None
 
-    def each(self, shapes: Sequence[Shape]) -> Sequence[Plan]:
+    def list_plans(self, shapes: Sequence[Shape]) -> Sequence[Plan]:
         """For each of the shapes."""
-        return self._of_shapes.of(shapes)
+        return self._of_shapes.make_each(shapes)
 
-    def of(self, shapes: Sequence[Shape]) -> Plans:
+    def collect_plans(self, shapes: Sequence[Shape]) -> Plans:
         """For the shapes that the list has now, as arrays."""
         if self._last is None or self._last[0] is not shapes or self._last[1] != len(shapes):
-            plans = self._of_shapes.of(shapes)
+            plans = self._of_shapes.make_each(shapes)
             self._last = shapes, len(plans), Plans(plans)
         return self._last[2]
 
 
-def _numbers_of(names: Sequence[str | None]) -> tuple[Sequence[str], NDArray[np.int32]]:
+def _index_names(names: Sequence[str | None]) -> tuple[Sequence[str], NDArray[np.int32]]:
     """Each name once, and for each of those given its number; -1 for none."""
     numbers = number_names(name for name in names if name is not None)
     return list(numbers), np.array([-1 if name is None else numbers[name] for name in names], np.int32)

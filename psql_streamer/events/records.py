@@ -56,7 +56,7 @@ class Records:
     def __len__(self) -> int:
         return len(self.topics)
 
-    def topic_of(self, index: int) -> str:
+    def look_up_topic(self, index: int) -> str:
         """The topic that a record goes to."""
         return self.topic_names[int(self.topics[index])]
 
@@ -81,16 +81,16 @@ class Records:
             timestamps=None if self.timestamps is None else self.timestamps[stay],
         )
 
-    def table_of(self, index: int) -> str:
+    def look_up_table(self, index: int) -> str:
         """The table, as schema.table, that a record came from."""
         return self.table_names[int(self.tables[index])]
 
-    def snapshot_of(self, index: int) -> str | None:
+    def find_snapshot(self, index: int) -> str | None:
         """The id of the snapshot that a record's row is of."""
         found = None if self.snapshot is None else self.snapshot[index].as_py()
         return None if found is None else found.decode()
 
-    def part_of(self, index: int) -> int | None:
+    def find_part(self, index: int) -> int | None:
         """Which part of its change a record's row is; None for a change that is one row."""
         found = WHOLE if self.part is None else int(self.part[index])
         return None if found == WHOLE else found

@@ -58,7 +58,7 @@ class Router:
         messages: str = "",
         exclude: Iterable[str] = (),
     ) -> None:
-        self._mapping = TablePatterns({entry: _templates(entry, target) for entry, target in mapping.items()})
+        self._mapping = TablePatterns({entry: _make_templates(entry, target) for entry, target in mapping.items()})
         self._prefix = _Template("topicPrefix", f"{prefix}.{{schema}}.{{table}}", _TABLE) if prefix else None
         self._fallback = _Template("topicFallback", fallback, _SOURCE) if fallback else None
         self._messages = _Template("messageTopic", messages, (*_SOURCE, "prefix")) if messages else None
@@ -67,7 +67,7 @@ class Router:
         self._tables: dict[tuple[str, str, str], tuple[Route, ...]] = {}
         self._claims: dict[str, _Claim] = {}
 
-    def topics(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
+    def find_routes(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
         """The table's topics, no two of them the same; none when no rule gives it one, or when it is excluded.
 
         Characters that Kafka does not allow in a topic become `_`. Raises SinkRefused when two tables, or two routes of
@@ -75,7 +75,7 @@ class Router:
         """
         name = (source, schema, table)
         if name not in self._tables:
-            self._tables[name] = () if self.excludes(schema, table) else self._routes(source, schema, table)
+            self._tables[name] = () if self.excludes(schema, table) else self._make_routes(source, schema, table)
         return self._tables[name]
 
     def excludes(self, schema: str, table: str) -> bool:
@@ -85,7 +85,7 @@ class Router:
             self._excluded[name] = self._exclude.find(schema, table) is not None
         return self._excluded[name]
 
-    def message_topic(self, source: str, prefix: str) -> str | None:
+    def find_message_topic(self, source: str, prefix: str) -> str | None:
         """The topic of logical messages with this prefix; None for none, and for one that Kafka does not allow.
 
         Prefixes that differ in illegal characters alone share a topic: each record says its prefix. Nothing is
@@ -96,11 +96,11 @@ class Router:
         topic = self._messages.render({"source": source, "prefix": prefix}).topic
         return topic if _is_allowed(topic) else None
 
-    def _routes(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
+    def _make_routes(self, source: str, schema: str, table: str) -> tuple[Route, ...]:
         templates, names = self._find(source, schema, table)
         owner = f'table "{schema}"."{table}"'
         rendered = [template.render(names) for template in templates]
-        twice = _repeated([one.topic for one in rendered])
+        twice = _find_repeated([one.topic for one in rendered])
         if twice is not None:
             raise SinkRefused(f'{owner} would go to topic "{twice}" twice', "name each of its topics once")
         return tuple(
@@ -205,15 +205,15 @@ def check_topic(rule: str, topic: str) -> None:
     _Template(rule, topic, ())
 
 
-def _templates(entry: str, target: str | Sequence[Route]) -> Sequence[_Template]:
+def _make_templates(entry: str, target: str | Sequence[Route]) -> Sequence[_Template]:
     routes = [Route(target)] if isinstance(target, str) else target
-    twice = _repeated([route.topic for route in routes])
+    twice = _find_repeated([route.topic for route in routes])
     if twice is not None:
         raise ValueError(f'{entry}: the topic "{twice}" is named twice')
     allowed = (*_TABLE, *group_names(entry))
     return [_Template(entry, route.topic, allowed, route.key) for route in routes]
 
 
-def _repeated(topics: Sequence[str]) -> str | None:
+def _find_repeated(topics: Sequence[str]) -> str | None:
     """The first topic that is there twice."""
     return next((topic for at, topic in enumerate(topics) if topic in topics[:at]), None)

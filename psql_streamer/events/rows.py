@@ -15,11 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import ArrowCells, CellTable, Shape, Tuples, group_by_type, known_of, ragged, rows_of
+from psql_streamer.cells import (
+    ArrowCells,
+    CellTable,
+    Shape,
+    Tuples,
+    expand_ranges,
+    group_by_type,
+    select_known_fields,
+    select_tuples,
+)
 from psql_streamer.events import addresses
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.unchanged import Unchanged
-from psql_streamer.model import NO_PLACE, NO_UUID, UNCOUNTED, Index, RowOp, said_of
+from psql_streamer.model import NO_PLACE, NO_UUID, UNCOUNTED, Index, RowOp, select_row_fields
 
 Mask = NDArray[np.bool_]
 
@@ -57,12 +66,12 @@ class Cells:
     marked: Mask | None = None
     place: Index | None = None
 
-    def places(self) -> Index:
+    def list_places(self) -> Index:
         """Which column of its relation each cell is."""
         begins = self.tuples.begins
-        return ragged(np.zeros(len(begins) - 1, np.int64), begins) if self.place is None else self.place
+        return expand_ranges(np.zeros(len(begins) - 1, np.int64), begins) if self.place is None else self.place
 
-    def columns_of_one(self, rows: Rows, shape: int) -> NDArray[np.int32]:
+    def list_shape_columns(self, rows: Rows, shape: int) -> NDArray[np.int32]:
         """The columns that the tuples of a shape have."""
         if self.place is not None:
             return np.array(rows.keys[shape], np.int32)
@@ -72,7 +81,7 @@ class Cells:
         """The tuples of these rows. at: increasing."""
         marked = self.marked
         if marked is not None:
-            marked = _unless_empty(marked[self.tuples.cells_of(at)[1]])
+            marked = _drop_if_empty(marked[self.tuples.find_cells(at)[1]])
         return Cells(self.tuples.take(at, np.arange(len(at))), marked)
 
 
@@ -137,9 +146,9 @@ class Rows:
         found: Mask = self.keys.counts[self.shape] > 0
         return found
 
-    def key_cells(self, image: Cells) -> Cells:
+    def select_key_cells(self, image: Cells) -> Cells:
         """The cells of an image that make the keys: none for rows that have no key. What is absent is null."""
-        cells, place, begins = _key_cells(self, image)
+        cells, place, begins = _find_key_cells(self, image)
         tuples = image.tuples
         return Cells(
             Tuples(
@@ -147,7 +156,7 @@ class Rows:
                 begins,
                 tuples.values.take(pa.array(cells)),
                 None,
-                tuple(one for typed in tuples.typed if len((one := typed.chosen(cells)).at)),
+                tuple(one for typed in tuples.typed if len((one := typed.select_cells(cells)).at)),
             ),
             place=place,
         )
@@ -159,16 +168,16 @@ class Rows:
             return make(relation.schema, relation.table)
         there = np.flatnonzero(np.bincount(self.shape))
         relations = [self.shapes[at].relation for at in there.tolist()]
-        return self._repeated(there, [make(relation.schema, relation.table) for relation in relations])
+        return self._repeat_texts(there, [make(relation.schema, relation.table) for relation in relations])
 
     def render_by_shape(self, make: Callable[[Shape, tuple[int, ...]], bytes]) -> Fragment:
         """The same of its shape and the columns of its key."""
         if self.only is not None:
             return make(self.shapes[self.only], self.keys[self.only])
         there = np.flatnonzero(np.bincount(self.shape))
-        return self._repeated(there, [make(self.shapes[at], self.keys[at]) for at in there.tolist()])
+        return self._repeat_texts(there, [make(self.shapes[at], self.keys[at]) for at in there.tolist()])
 
-    def _repeated(self, there: Index, texts: Sequence[bytes]) -> pa.Array:
+    def _repeat_texts(self, there: Index, texts: Sequence[bytes]) -> pa.Array:
         """The texts of some shapes, by row."""
         number = np.empty(int(there[-1]) + 1, np.int32)
         number[there] = np.arange(len(there))
@@ -183,16 +192,16 @@ def split(table: CellTable, keys: Keys, unchanged: Unchanged, snapshots: Collect
     """
     by_op = {op: np.flatnonzero(table.op == op) for op in _list_ops(table)}
     if sum(map(len, by_op.values())) != table.rows:
-        raise ValueError(_strange(table))
+        raise ValueError(_describe_strange_op(table))
     for op, at in by_op.items():
         match op:
             case RowOp.INSERT:
                 # Of an update that changed the key, as another instance wrote it: it lacks what that left alone.
-                yield from (_settled(rows, unchanged) for rows in _select_rows(table, keys, op, at))
+                yield from (_settle_unchanged(rows, unchanged) for rows in _select_rows(table, keys, op, at))
             case RowOp.READ:
                 yield from _split_by_snapshot(table, keys, op, at, snapshots)
             case RowOp.UPDATE:
-                yield from _updates(table, keys, at, unchanged)
+                yield from _split_updates(table, keys, at, unchanged)
             case RowOp.DELETE:
                 yield from _split_by_snapshot(table, keys, op, at, snapshots, old=True)
             case _:
@@ -206,7 +215,7 @@ def _list_ops(table: CellTable) -> Sequence[RowOp]:
     return one if one and (table.op == first).all() else list(RowOp)
 
 
-def _strange(table: CellTable) -> str:
+def _describe_strange_op(table: CellTable) -> str:
     at = int(np.flatnonzero(~np.isin(table.op, list(RowOp)))[0])
     relation = table.shapes[int(table.shape[at])].relation
     return f"the changes of {relation} hold op {table.op[at]}, which no row has"
@@ -224,18 +233,18 @@ def _split_by_snapshot(
         yield replace(rows, of_snapshot=True)
 
 
-def _updates(table: CellTable, keys: Keys, at: Index, unchanged: Unchanged) -> Iterator[Rows]:
+def _split_updates(table: CellTable, keys: Keys, at: Index, unchanged: Unchanged) -> Iterator[Rows]:
     has_old = np.zeros(table.rows, np.bool_)
     has_old[table.before.rows] = True
     for rows in _select_rows(table, keys, RowOp.UPDATE, at[~has_old[at]]):
-        yield _settled(rows, unchanged)
+        yield _settle_unchanged(rows, unchanged)
     for rows in _select_rows(table, keys, RowOp.UPDATE, at[has_old[at]], old=True):
-        yield from _split_by_key_change(_settled(rows, unchanged))
+        yield from _split_by_key_change(_settle_unchanged(rows, unchanged))
 
 
 def _select_rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool = False) -> Iterator[Rows]:
     for some in _split_by_known(table, at):
-        yield _rows(table, keys, op, some, old)
+        yield _make_rows(table, keys, op, some, old)
 
 
 def _split_by_known(table: CellTable, at: Index) -> Iterator[Index]:
@@ -257,7 +266,7 @@ def _split_by_known(table: CellTable, at: Index) -> Iterator[Index]:
         yield at[code == one]
 
 
-def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows:
+def _make_rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows:
     return Rows(
         table.shapes,
         table.shape[at],
@@ -266,13 +275,13 @@ def _rows(table: CellTable, keys: Keys, op: RowOp, at: Index, old: bool) -> Rows
         table.batch_order[at],
         table.seq[at],
         table.tx[at],
-        None if op is RowOp.DELETE else Cells(rows_of(table.after, at)),
-        Cells(rows_of(table.before, at)) if old else None,
-        **known_of(table, at),
+        None if op is RowOp.DELETE else Cells(select_tuples(table.after, at)),
+        Cells(select_tuples(table.before, at)) if old else None,
+        **select_known_fields(table, at),
     )
 
 
-def _settled(rows: Rows, policy: Unchanged) -> Rows:
+def _settle_unchanged(rows: Rows, policy: Unchanged) -> Rows:
     """With the values that an update left alone filled from the old row, marked or left out."""
     if rows.new is None or rows.new.tuples.absent is None:
         return rows
@@ -280,24 +289,24 @@ def _settled(rows: Rows, policy: Unchanged) -> Rows:
     lacking = np.flatnonzero(rows.new.tuples.absent)
     row = np.searchsorted(new.begins, lacking, side="right") - 1
     place = lacking - new.begins[row]
-    fill, mark = _treatments(rows, rows.shape[row], place, policy)
+    fill, mark = _choose_treatments(rows, rows.shape[row], place, policy)
     values, typed = new.values, new.typed
     if rows.old is not None:
         old = rows.old.tuples
         source = old.begins[row] + place
         held = fill if old.absent is None else fill & ~old.absent[source]
-        values = _filled(values, lacking[held], old.values.take(pa.array(source[held])))
-        typed = _filled_typed(typed, lacking[held], old.typed, source[held])
+        values = _fill_values(values, lacking[held], old.values.take(pa.array(source[held])))
+        typed = _fill_typed(typed, lacking[held], old.typed, source[held])
         lacking, mark = lacking[~held], mark[~held]
     gone, marked = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
     gone[lacking[~mark]] = True
     marked[lacking[mark]] = True
-    filled = replace(new, values=values, absent=_unless_empty(gone), typed=typed)
-    image = Cells(filled, _unless_empty(marked))
-    return replace(rows, new=image, unchanged=_unless_empty(gone | marked), marker=policy.marker)
+    filled = replace(new, values=values, absent=_drop_if_empty(gone), typed=typed)
+    image = Cells(filled, _drop_if_empty(marked))
+    return replace(rows, new=image, unchanged=_drop_if_empty(gone | marked), marker=policy.marker)
 
 
-def _treatments(rows: Rows, shape: NDArray[np.int32], place: Index, policy: Unchanged) -> tuple[Mask, Mask]:
+def _choose_treatments(rows: Rows, shape: NDArray[np.int32], place: Index, policy: Unchanged) -> tuple[Mask, Mask]:
     """For each cell whether the old row's value stands in, if there is one, and whether a marker does else."""
     columns, which = np.unique(shape.astype(np.int64) << _PLACE_BITS | place, return_inverse=True)
     fill, mark = np.zeros(len(columns), np.bool_), np.zeros(len(columns), np.bool_)
@@ -316,7 +325,7 @@ def _treatments(rows: Rows, shape: NDArray[np.int32], place: Index, policy: Unch
     return fill[which], mark[which]
 
 
-def _filled(values: pa.Array, at: Index, others: pa.Array) -> pa.Array:
+def _fill_values(values: pa.Array, at: Index, others: pa.Array) -> pa.Array:
     """The values with others at these places."""
     if not len(at):
         return values
@@ -325,13 +334,13 @@ def _filled(values: pa.Array, at: Index, others: pa.Array) -> pa.Array:
     return pc.replace_with_mask(values, pa.array(where), others)
 
 
-def _filled_typed(
+def _fill_typed(
     typed: tuple[ArrowCells, ...], at: Index, old: tuple[ArrowCells, ...], source: Index
 ) -> tuple[ArrowCells, ...]:
     """The same of Arrow's values. source: which cells of the old tuples stand in."""
     if not old or not len(at):
         return typed
-    others = (cells.chosen(source) for cells in old)
+    others = (cells.select_cells(source) for cells in old)
     return group_by_type(
         [*(_drop_cells(cells, at) for cells in typed), *(ArrowCells(at[one.at], one.values) for one in others)]
     )
@@ -343,7 +352,7 @@ def _drop_cells(cells: ArrowCells, at: Index) -> ArrowCells:
 
 
 def _split_by_key_change(rows: Rows) -> Iterator[Rows]:
-    changed = _key_changed(rows)
+    changed = _find_key_changes(rows)
     if not changed.any():
         yield rows
         return
@@ -355,12 +364,12 @@ def _split_by_key_change(rows: Rows) -> Iterator[Rows]:
     yield from (deleted, inserted)
 
 
-def _key_changed(rows: Rows) -> Mask:
+def _find_key_changes(rows: Rows) -> Mask:
     changed = np.zeros(len(rows), np.bool_)
     if rows.new is None or rows.old is None:
         return changed
-    new_cells, _, begins = _key_cells(rows, rows.new)
-    old_cells, _, _ = _key_cells(rows, rows.old)
+    new_cells, _, begins = _find_key_cells(rows, rows.new)
+    old_cells, _, _ = _find_key_cells(rows, rows.old)
     new, old = rows.new.tuples, rows.old.tuples
     differs = _differ(new.values.take(pa.array(new_cells)), old.values.take(pa.array(old_cells)))
     for one in new.typed:
@@ -391,7 +400,7 @@ def _differ_in_type(at: Index, values: pa.Array, at_old: Index, old_values: pa.A
     return found
 
 
-def _key_cells(rows: Rows, image: Cells) -> tuple[Index, Index, Index]:
+def _find_key_cells(rows: Rows, image: Cells) -> tuple[Index, Index, Index]:
     """The cells of the keys, which column of its relation each is, and where those of each row begin."""
     if rows.only is not None:
         key = np.array(rows.keys[rows.only], np.int64)
@@ -400,7 +409,7 @@ def _key_cells(rows: Rows, image: Cells) -> tuple[Index, Index, Index]:
     keys = rows.keys
     begins = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(keys.counts[rows.shape], out=begins[1:])
-    place = keys.columns[ragged(keys.firsts[rows.shape], begins)]
+    place = keys.columns[expand_ranges(keys.firsts[rows.shape], begins)]
     return np.repeat(image.tuples.begins[:-1], np.diff(begins)) + place, place, begins
 
 
@@ -410,11 +419,11 @@ def take(rows: Rows, at: Index) -> Rows:
         return rows
     unchanged = rows.unchanged
     if unchanged is not None and rows.new is not None:
-        unchanged = _unless_empty(unchanged[rows.new.tuples.cells_of(at)[1]])
+        unchanged = _drop_if_empty(unchanged[rows.new.tuples.find_cells(at)[1]])
     return replace(
         rows,
         shape=rows.shape[at],
-        **said_of(rows, at),
+        **select_row_fields(rows, at),
         new=rows.new and rows.new.take(at),
         old=rows.old and rows.old.take(at),
         other=rows.other and rows.other.take(at),
@@ -422,5 +431,5 @@ def take(rows: Rows, at: Index) -> Rows:
     )
 
 
-def _unless_empty(flags: Mask) -> Mask | None:
+def _drop_if_empty(flags: Mask) -> Mask | None:
     return flags if flags.any() else None

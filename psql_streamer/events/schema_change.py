@@ -6,53 +6,53 @@ import json
 from typing import Any, assert_never
 
 from psql_streamer import __version__
-from psql_streamer.events.source_fields import fields_of
+from psql_streamer.events.source_fields import choose_fields
 from psql_streamer.model import ArrowType, Batch, ColumnType, Relation, SchemaChange, TableStatement, TextType
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.pgtypes.names import type_name
+from psql_streamer.pgtypes.names import name_type
 
 
-def schema_change_key(change: SchemaChange | TableStatement) -> bytes:
+def render_schema_change_key(change: SchemaChange | TableStatement) -> bytes:
     """`{"schema":...,"table":...}`: a compacted topic keeps the last shape of every table."""
-    return _json({"schema": change.relation.schema, "table": change.relation.table})
+    return _render_json({"schema": change.relation.schema, "table": change.relation.table})
 
 
-def schema_change_json(change: SchemaChange, batch: Batch) -> bytes:
+def render_schema_change(change: SchemaChange, batch: Batch) -> bytes:
     """`{schema, table, op, before, after, source}`; before is null for a table that the source has not met yet.
 
     The source's commit and seq are of the first change in the new shape: a Relation message has no LSN of its own.
     """
-    return _json(
+    return _render_json(
         {
             "schema": change.relation.schema,
             "table": change.relation.table,
             "op": "SCHEMA",
-            "before": None if change.before is None else _shape(change.before),
-            "after": _shape(change.relation),
-            "source": _source(change, batch),
+            "before": None if change.before is None else _describe_shape(change.before),
+            "after": _describe_shape(change.relation),
+            "source": _describe_source(change, batch),
         }
     )
 
 
-def table_statement_json(statement: TableStatement, batch: Batch) -> bytes:
+def render_table_statement(statement: TableStatement, batch: Batch) -> bytes:
     """`{schema, table, op, statement, before, after, source}`; before is null for a table that the source has not met,
     and after is: the table's next row shows what it is like now.
     """
     relation = statement.relation
-    return _json(
+    return _render_json(
         {
             "schema": relation.schema,
             "table": relation.table,
             "op": "DDL",
             "statement": statement.text,
-            "before": _shape(relation) if relation.columns else None,
+            "before": _describe_shape(relation) if relation.columns else None,
             "after": None,
-            "source": _source(statement, batch),
+            "source": _describe_source(statement, batch),
         }
     )
 
 
-def _source(what: SchemaChange | TableStatement, batch: Batch) -> dict[str, Any]:
+def _describe_source(what: SchemaChange | TableStatement, batch: Batch) -> dict[str, Any]:
     of, tx, source = batch.transactions, what.tx, batch.source
     return {
         "version": __version__,
@@ -60,30 +60,32 @@ def _source(what: SchemaChange | TableStatement, batch: Batch) -> dict[str, Any]
         "name": source.name,
         "db": source.database,
         "ts_ms": int(of.commit_ts[tx]) // 1000,
-        **fields_of(source).describe_transaction(of, tx),
+        **choose_fields(source).describe_transaction(of, tx),
         "seq": what.seq,
     }
 
 
-def _shape(relation: Relation) -> dict[str, Any]:
+def _describe_shape(relation: Relation) -> dict[str, Any]:
     return {
-        **_source_id(relation),
+        **_describe_id(relation),
         "schema": relation.schema,
         "table": relation.table,
         **({} if relation.replica_identity is None else {"replica_identity": relation.replica_identity.name}),
-        "columns": [{"name": column.name, **_type(column.type), "key": column.key} for column in relation.columns],
+        "columns": [
+            {"name": column.name, **_describe_type(column.type), "key": column.key} for column in relation.columns
+        ],
     }
 
 
-def _source_id(relation: Relation) -> dict[str, Any]:
+def _describe_id(relation: Relation) -> dict[str, Any]:
     """PostgreSQL knows tables by number."""
     return {"id": relation.id} if relation.replica_identity is None else {"oid": int(relation.id)}
 
 
-def _type(kind: ColumnType) -> dict[str, Any]:
+def _describe_type(kind: ColumnType) -> dict[str, Any]:
     match kind:
         case PostgresType():
-            return {"type": type_name(kind), "type_oid": kind.oid, "typmod": kind.typmod}
+            return {"type": name_type(kind), "type_oid": kind.oid, "typmod": kind.typmod}
         case TextType():
             return {"type": kind.native}
         case ArrowType():
@@ -92,5 +94,5 @@ def _type(kind: ColumnType) -> dict[str, Any]:
             assert_never(kind)
 
 
-def _json(value: Any) -> bytes:
+def _render_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

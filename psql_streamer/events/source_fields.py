@@ -19,17 +19,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.binlog_names import (
-    file_of,
-    file_offset,
-    file_offsets,
-    files,
-    gtid_of,
-    gtids,
-    server_members,
+    compute_file_offset,
+    compute_file_offsets,
+    find_gtid,
+    render_file,
+    render_files,
+    render_gtids,
+    render_server_members,
 )
-from psql_streamer.events.digits import one_to_iso, to_digits, to_iso
-from psql_streamer.events.identity import lsn_texts
-from psql_streamer.events.json.json_text import join, name
+from psql_streamer.events.digits import convert_one_to_iso, to_digits, to_iso
+from psql_streamer.events.identity import render_lsns
+from psql_streamer.events.json.json_text import join, render_name
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.few_rows import FewTransaction
 from psql_streamer.lsn import Lsn
@@ -48,7 +48,7 @@ class Names:
     place: str
 
 
-def snapshot_word(snapshot: SnapshotRows) -> bytes:
+def choose_snapshot_word(snapshot: SnapshotRows) -> bytes:
     """Debezium's word for what a snapshot is: one that an operator asked for is incremental there."""
     return b"incremental" if snapshot.on_demand else b"true"
 
@@ -63,11 +63,11 @@ class SourceFields(ABC):
     other_names: ClassVar[Names]
 
     @abstractmethod
-    def ids(self, transactions: Transactions) -> pa.Array:
+    def render_ids(self, transactions: Transactions) -> pa.Array:
         """JSON of the id of each transaction."""
 
     @abstractmethod
-    def id_of(self, transactions: Transactions, tx: int) -> int | str | None:
+    def find_id(self, transactions: Transactions, tx: int) -> int | str | None:
         """The id of one transaction."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class SourceFields(ABC):
         """Commit numbers, or places, as people write them."""
 
     @abstractmethod
-    def shown_json(self, of: Numbers) -> pa.Array:
+    def render_numbers(self, of: Numbers) -> pa.Array:
         """Commit numbers, or places, as they stand in JSON."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class SourceFields(ABC):
             b',"Timestamp":"',
             to_iso(transactions.commit_ts),
             b'Z","%s":' % self.event_names.id.encode(),
-            self.ids(transactions),
+            self.render_ids(transactions),
             b',"%s":' % self.event_names.commit.encode(),
             to_digits(transactions.commit),
         )
@@ -100,7 +100,7 @@ class SourceFields(ABC):
     def render_event_member(self, transaction: FewTransaction) -> bytes:
         """The members of `event` for one transaction."""
         return b',"Timestamp":"%sZ","%s":%s,"%s":%d' % (
-            one_to_iso(transaction.moment),
+            convert_one_to_iso(transaction.moment),
             self.event_names.id.encode(),
             self.show_id(transaction.id),
             self.event_names.commit.encode(),
@@ -110,10 +110,10 @@ class SourceFields(ABC):
     def render_event_snapshot(self, of: Transactions, tx: int) -> bytes:
         """The members of `event` for rows of a snapshot. There is no transaction, so there is no id."""
         return b',"Timestamp":"%sZ","%s":%d,"Snapshot":%s%s' % (
-            one_to_iso(int(of.commit_ts[tx])),
+            convert_one_to_iso(int(of.commit_ts[tx])),
             self.event_names.commit.encode(),
             of.commit[tx],
-            name(of.snapshots[tx].id),
+            render_name(of.snapshots[tx].id),
             b',"OnDemand":true' if of.snapshots[tx].on_demand else b"",
         )
 
@@ -135,9 +135,9 @@ class SourceFields(ABC):
             b',"ts_ms":',
             to_digits(transactions.commit_ts // 1000),
             b',"%s":' % self.other_names.id.encode(),
-            self.ids(transactions),
+            self.render_ids(transactions),
             b',"%s":' % self.other_names.commit.encode(),
-            self.shown_json(transactions.commit),
+            self.render_numbers(transactions.commit),
         )
 
     def render_envelope_member(self, transaction: FewTransaction) -> bytes:
@@ -159,8 +159,8 @@ class SourceFields(ABC):
             names.id.encode(),
             names.commit.encode(),
             json.dumps(self.show_commit(int(of.commit[tx]))).encode(),
-            snapshot_word(snapshot),
-            name(snapshot.id),
+            choose_snapshot_word(snapshot),
+            render_name(snapshot.id),
         )
 
     def render_envelope_outside(self, commit: int) -> bytes:
@@ -170,7 +170,7 @@ class SourceFields(ABC):
 
     def render_envelope_places(self, places: Numbers | None) -> tuple[Fragment, ...]:
         """Members of `source` in `envelope` for where each change lies."""
-        return () if places is None else (b',"%s":' % self.other_names.place.encode(), self.shown_json(places))
+        return () if places is None else (b',"%s":' % self.other_names.place.encode(), self.render_numbers(places))
 
     def render_envelope_place(self, place: int) -> bytes:
         """The member of `source` in `envelope` for where one change lies."""
@@ -179,18 +179,18 @@ class SourceFields(ABC):
     def describe_transaction(self, transactions: Transactions, tx: int) -> dict[str, Any]:
         """What a change of a table's shape says of its transaction."""
         commit = self.show_commit(int(transactions.commit[tx]))
-        return {self.other_names.id: self.id_of(transactions, tx), self.other_names.commit: commit}
+        return {self.other_names.id: self.find_id(transactions, tx), self.other_names.commit: commit}
 
-    def headers(self, transactions: Transactions, tx: NDArray[np.int32]) -> Texts:
+    def render_headers(self, transactions: Transactions, tx: NDArray[np.int32]) -> Texts:
         """Headers that name each change's transaction."""
-        named = {} if transactions.ids is None else {self.other_names.id: transactions.ids_of(tx)}
+        named = {} if transactions.ids is None else {self.other_names.id: transactions.select_id_texts(tx)}
         return {self.other_names.commit: self.show(transactions.commit[tx]), **named}
 
-    def headers_of(self, transaction: FewTransaction) -> dict[str, str]:
+    def render_transaction_headers(self, transaction: FewTransaction) -> dict[str, str]:
         """Headers that name one transaction."""
-        return {**self.headers_outside(transaction.commit), self.other_names.id: str(transaction.id)}
+        return {**self.render_headers_outside(transaction.commit), self.other_names.id: str(transaction.id)}
 
-    def headers_outside(self, commit: int) -> dict[str, str]:
+    def render_headers_outside(self, commit: int) -> dict[str, str]:
         """The same for a message outside of any transaction."""
         return {self.other_names.commit: str(self.show_commit(commit))}
 
@@ -201,22 +201,22 @@ class PostgresFields(SourceFields):
     event_names = Names("XID", "CommitLSN", "WALPosition")
     other_names = Names("xid", "commit_lsn", "lsn")
 
-    def ids(self, transactions: Transactions) -> pa.Array:
-        return pc.fill_null(transactions.id_texts(), b"null")
+    def render_ids(self, transactions: Transactions) -> pa.Array:
+        return pc.fill_null(transactions.list_id_texts(), b"null")
 
     def show_id(self, number: int) -> bytes:
         return b"%d" % number
 
-    def id_of(self, transactions: Transactions, tx: int) -> int | None:
+    def find_id(self, transactions: Transactions, tx: int) -> int | None:
         if tx in transactions.snapshots:
             return None
-        return int(transactions.id_of(tx) or 0)
+        return int(transactions.find_id(tx) or 0)
 
     def show(self, of: Numbers) -> pa.Array:
-        return lsn_texts(of)
+        return render_lsns(of)
 
-    def shown_json(self, of: Numbers) -> pa.Array:
-        return join(b'"', lsn_texts(of), b'"')
+    def render_numbers(self, of: Numbers) -> pa.Array:
+        return join(b'"', render_lsns(of), b'"')
 
     def show_commit(self, commit: int) -> str:
         return str(Lsn(commit))
@@ -228,22 +228,22 @@ class OtherFields(SourceFields):
     event_names = Names("Transaction", "Commit", "Place")
     other_names = Names("transaction", "commit", "place")
 
-    def ids(self, transactions: Transactions) -> pa.Array:
+    def render_ids(self, transactions: Transactions) -> pa.Array:
         if transactions.ids is None:
             return pa.repeat(pa.scalar(b"null", pa.binary()), len(transactions))
-        found = (self.id_of(transactions, tx) for tx in range(len(transactions)))
-        return pa.array([b"null" if one is None else name(one) for one in found], pa.binary())
+        found = (self.find_id(transactions, tx) for tx in range(len(transactions)))
+        return pa.array([b"null" if one is None else render_name(one) for one in found], pa.binary())
 
     def show_id(self, number: int) -> bytes:
-        return name(str(number))
+        return render_name(str(number))
 
-    def id_of(self, transactions: Transactions, tx: int) -> str | None:
-        return transactions.id_of(tx)
+    def find_id(self, transactions: Transactions, tx: int) -> str | None:
+        return transactions.find_id(tx)
 
     def show(self, of: Numbers) -> pa.Array:
         return to_digits(of)
 
-    def shown_json(self, of: Numbers) -> pa.Array:
+    def render_numbers(self, of: Numbers) -> pa.Array:
         return to_digits(of)
 
     def show_commit(self, commit: int) -> int:
@@ -262,15 +262,15 @@ class BinlogFields(OtherFields):
     def __init__(self, source: SourceInfo) -> None:
         self._source = source
 
-    def ids(self, transactions: Transactions) -> pa.Array:
-        return gtids(self._source, transactions)
+    def render_ids(self, transactions: Transactions) -> pa.Array:
+        return render_gtids(self._source, transactions)
 
-    def id_of(self, transactions: Transactions, tx: int) -> str | None:
-        return gtid_of(self._source, transactions, tx)
+    def find_id(self, transactions: Transactions, tx: int) -> str | None:
+        return find_gtid(self._source, transactions, tx)
 
     def render_event_members(self, transactions: Transactions) -> pa.Array:
         named = super().render_event_members(transactions)
-        return join(named, *server_members(self._source, transactions, b"ServerID", b"Thread"))
+        return join(named, *render_server_members(self._source, transactions, b"ServerID", b"Thread"))
 
     def render_event_places(self, places: Numbers | None) -> tuple[Fragment, ...]:
         return self._render_places(places, b"File", b"Position")
@@ -280,7 +280,7 @@ class BinlogFields(OtherFields):
 
     def render_envelope_members(self, transactions: Transactions) -> pa.Array:
         named = super().render_envelope_members(transactions)
-        return join(named, *server_members(self._source, transactions, b"server_id", b"thread"))
+        return join(named, *render_server_members(self._source, transactions, b"server_id", b"thread"))
 
     def render_envelope_places(self, places: Numbers | None) -> tuple[Fragment, ...]:
         return self._render_places(places, b"file", b"pos")
@@ -291,17 +291,22 @@ class BinlogFields(OtherFields):
     def _render_places(self, places: Numbers | None, file: bytes, offset: bytes) -> tuple[Fragment, ...]:
         if places is None:
             return ()
-        return b',"%s":' % file, files(self._source, places), b',"%s":' % offset, to_digits(file_offsets(places))
+        return (
+            b',"%s":' % file,
+            render_files(self._source, places),
+            b',"%s":' % offset,
+            to_digits(compute_file_offsets(places)),
+        )
 
     def _render_place(self, place: int, file: bytes, offset: bytes) -> bytes:
-        return b',"%s":%s,"%s":%d' % (file, file_of(self._source, place), offset, file_offset(place))
+        return b',"%s":%s,"%s":%d' % (file, render_file(self._source, place), offset, compute_file_offset(place))
 
 
 _POSTGRESQL, _OTHER = PostgresFields(), OtherFields()
 
 
 @lru_cache(maxsize=256)
-def fields_of(source: SourceInfo) -> SourceFields:
+def choose_fields(source: SourceInfo) -> SourceFields:
     """The fields of a source's kind."""
     if source.kind in (MYSQL, MARIADB):
         return BinlogFields(source)

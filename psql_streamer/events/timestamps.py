@@ -12,7 +12,7 @@ from.
 """
 
 
-def timestamps_of(kind: Timestamps, moments: Index, record_time: Index | None = None) -> Index | None:
+def choose_timestamps(kind: Timestamps, moments: Index, record_time: Index | None = None) -> Index | None:
     """Milliseconds since 1970-01-01 UTC, as Records has them. moments: of the commits, in microseconds. record_time: as
     Changes has it.
     """

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from psql_streamer.model import Relation
-from psql_streamer.table_patterns import TablePatterns, exact_names, is_pattern
+from psql_streamer.table_patterns import TablePatterns, is_pattern, list_exact_names
 
 Treatment: TypeAlias = Literal["fill", "omit", "marker"]
 """fill: the old row's value where PostgreSQL gives it (REPLICA IDENTITY FULL), else the column is left out.
@@ -55,16 +55,18 @@ class Unchanged:
 
     def find_rule(self, relation: Relation, column: str) -> str | None:
         """The rule that a column has."""
-        return next(self.fitting(relation, column), None)
+        return next(self.list_fitting_rules(relation, column), None)
 
-    def fitting(self, relation: Relation, column: str) -> Iterator[str]:
+    def list_fitting_rules(self, relation: Relation, column: str) -> Iterator[str]:
         """Every rule that fits a column; the first is the one that it has."""
-        yield from (name for name in exact_names(relation.schema, f"{relation.table}.{column}") if name in self.rules)
-        for fit in self._of_tables.fitting(relation.schema, relation.table):
-            yield from _fitting(fit.value, column)
-        yield from _fitting(self._of_columns, column)
+        yield from (
+            name for name in list_exact_names(relation.schema, f"{relation.table}.{column}") if name in self.rules
+        )
+        for fit in self._of_tables.list_fitting(relation.schema, relation.table):
+            yield from _list_fitting(fit.value, column)
+        yield from _list_fitting(self._of_columns, column)
 
-    def marked(self) -> Unchanged:
+    def with_markers(self) -> Unchanged:
         """The same with a marker wherever `fill` would leave the column out."""
         marked: dict[Treatment, Treatment] = {"fill": "marker", "omit": "omit", "marker": "marker"}
         rules: dict[str, Treatment] = {ANY_COLUMN: "marker"}
@@ -72,7 +74,7 @@ class Unchanged:
         return Unchanged(rules, self.marker)
 
 
-def _fitting(rules: Mapping[str, str], column: str) -> Iterator[str]:
+def _list_fitting(rules: Mapping[str, str], column: str) -> Iterator[str]:
     """The rules of one table that fit a column. rules: a column or a glob of columns -> the whole rule."""
     if column in rules:
         yield rules[column]

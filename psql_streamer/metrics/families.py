@@ -11,7 +11,7 @@ from psql_streamer.metrics.table_counts import Labels
 METRIC_PREFIX = "psql_streamer"
 
 
-def family(
+def make_family(
     kind: type[CounterMetricFamily | GaugeMetricFamily],
     name: str,
     what: str,
@@ -25,6 +25,6 @@ def family(
     return found
 
 
-def keyed(values: Mapping[str, float]) -> Mapping[Labels, float]:
+def key_by_label(values: Mapping[str, float]) -> Mapping[Labels, float]:
     """The values of a family with one label."""
     return {(name,): value for name, value in values.items()}

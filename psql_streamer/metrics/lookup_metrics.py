@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from psql_streamer.metrics.families import family
-from psql_streamer.metrics.stat_values import by_name, is_number
+from psql_streamer.metrics.families import make_family
+from psql_streamer.metrics.stat_values import is_number, select_named
 from psql_streamer.metrics.table_counts import Labels
 from psql_streamer.model import Stats
 
@@ -45,7 +45,7 @@ def lookup_metrics(stats: Mapping[str, Stats]) -> Iterator[Metric]:
             (part.removeprefix(_PREFIX), name): lookup[stat.key]
             for part, of_part in stats.items()
             if part.startswith(_PREFIX)
-            for name, lookup in by_name(of_part.get("lookups")).items()
+            for name, lookup in select_named(of_part.get("lookups")).items()
             if isinstance(lookup, Mapping) and is_number(lookup.get(stat.key))
         }
-        yield family(stat.family, f"lookup_{stat.key}", stat.what, _LABELS, values)
+        yield make_family(stat.family, f"lookup_{stat.key}", stat.what, _LABELS, values)

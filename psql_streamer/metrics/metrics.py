@@ -63,13 +63,13 @@ class Metrics:
         self._pending = Pending()
         self._scrape = Scrape(self._tables, self._pending, most_tables)
         self._registry.register(self._scrape)
-        self._batch_rows = self._histogram("batch_rows", "Changes in a micro-batch.", _BATCH_ROWS, "source")
-        self._stage_seconds = self._histogram(
+        self._batch_rows = self._make_histogram("batch_rows", "Changes in a micro-batch.", _BATCH_ROWS, "source")
+        self._stage_seconds = self._make_histogram(
             "stage_seconds", "Time a micro-batch spends in a stage of the pipeline.", _STAGE_SECONDS, "stage", "part"
         )
-        self._retries = self._counter("retries_total", "Attempts after an error that may pass.", "part")
-        self._errors = self._counter("errors_total", "Errors that a part raised, by their class.", "part", "class")
-        self._gauge("build_info", "Always 1; the label is the version.", "version").labels(__version__).set(1)
+        self._retries = self._make_counter("retries_total", "Attempts after an error that may pass.", "part")
+        self._errors = self._make_counter("errors_total", "Errors that a part raised, by their class.", "part", "class")
+        self._make_gauge("build_info", "Always 1; the label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -114,11 +114,11 @@ class Metrics:
         """Everything, in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self._registry)
 
-    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+    def _make_counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, labels, METRIC_PREFIX, registry=self._registry)
 
-    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+    def _make_gauge(self, name: str, what: str, *labels: str) -> Gauge:
         return Gauge(name, what, labels, METRIC_PREFIX, registry=self._registry)
 
-    def _histogram(self, name: str, what: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+    def _make_histogram(self, name: str, what: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, what, labels, METRIC_PREFIX, buckets=buckets, registry=self._registry)

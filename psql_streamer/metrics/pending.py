@@ -32,7 +32,7 @@ class Pending:
             while commits and commits[0][0] <= batch_number:
                 commits.popleft()
 
-    def lags(self, now: float) -> Mapping[str, float]:
+    def compute_lags(self, now: float) -> Mapping[str, float]:
         """The age in seconds, by source, of the oldest change that is not durable; 0 when there is none.
 
         The age of the newest durable change would jump to hours with the first change after a quiet night.

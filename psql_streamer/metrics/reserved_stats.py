@@ -9,7 +9,7 @@ from typing import assert_never
 
 from psql_streamer.metrics.lookup_metrics import LOOKUP_STAT_NAMES
 from psql_streamer.metrics.part_stats import PART_STATS
-from psql_streamer.metrics.stat_values import by_name, is_number, numbers
+from psql_streamer.metrics.stat_values import is_number, select_named, select_numbers
 
 
 class Form(Enum):
@@ -40,19 +40,19 @@ LSN_KINDS = ("server", "received", "stored", "confirmed")
 """What of a source has a place in the WAL: `server_lsn`."""
 
 
-def _numbers_of(kind: str) -> Mapping[str, Form]:
+def _select_number_stats(kind: str) -> Mapping[str, Form]:
     return {stat.key: Form.NUMBER for stat in PART_STATS if stat.kind == kind}
 
 
 RESERVED_STATS: Mapping[str, Mapping[str, Form]] = {
     "source": {
-        **_numbers_of("source"),
+        **_select_number_stats("source"),
         **{f"{kind}_lsn": Form.NUMBER for kind in LSN_KINDS},
         "cursors": Form.BY_NAME,
         "partitions": Form.NUMBERS,
     },
-    "handler": {**_numbers_of("handler"), "lookups": Form.LOOKUPS},
-    "sink": {**_numbers_of("sink"), **{counts.key: Form.COUNTS for counts in NAMED_COUNTS}},
+    "handler": {**_select_number_stats("handler"), "lookups": Form.LOOKUPS},
+    "sink": {**_select_number_stats("sink"), **{counts.key: Form.COUNTS for counts in NAMED_COUNTS}},
 }
 """By kind of part and name."""
 
@@ -63,13 +63,13 @@ def fits(form: Form, value: object) -> bool:
         case Form.NUMBER:
             return is_number(value)
         case Form.BY_NAME:
-            return _are_all_in(value, by_name(value))
+            return _are_all_in(value, select_named(value))
         case Form.NUMBERS:
-            return _are_all_in(value, numbers(value))
+            return _are_all_in(value, select_numbers(value))
         case Form.COUNTS:
-            return is_number(value) or _are_all_in(value, numbers(value))
+            return is_number(value) or _are_all_in(value, select_numbers(value))
         case Form.LOOKUPS:
-            lookups = by_name(value)
+            lookups = select_named(value)
             return _are_all_in(value, lookups) and all(_is_lookup(one) for one in lookups.values())
         case _:
             assert_never(form)
@@ -80,5 +80,5 @@ def _are_all_in(value: object, shown: Mapping[str, object]) -> bool:
 
 
 def _is_lookup(value: object) -> bool:
-    known = {name: one for name, one in by_name(value).items() if name in LOOKUP_STAT_NAMES}
+    known = {name: one for name, one in select_named(value).items() if name in LOOKUP_STAT_NAMES}
     return isinstance(value, Mapping) and all(map(is_number, known.values()))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from psql_streamer.interfaces import KnownSnapshot
-from psql_streamer.metrics.families import family, keyed
-from psql_streamer.snapshot_figures import rows_left, tables_left
+from psql_streamer.metrics.families import key_by_label, make_family
+from psql_streamer.snapshot_figures import count_tables_left, estimate_rows_left
 from psql_streamer.snapshots import KeysProgress, SnapshotProgress
 
 _COUNTERS: Mapping[str, tuple[Callable[[SnapshotProgress], int], str]] = {
@@ -35,8 +35,11 @@ _COUNTERS_OF_KEYS: Mapping[str, tuple[Callable[[KeysProgress], int], str]] = {
 }
 
 _GAUGES: Mapping[str, tuple[Callable[[SnapshotProgress], float | None], str]] = {
-    "snapshot_tables_left": (tables_left, "Tables that unfinished snapshots have still to read."),
-    "snapshot_rows_left": (rows_left, "Rows that unfinished snapshots have still to read, as the server guesses."),
+    "snapshot_tables_left": (count_tables_left, "Tables that unfinished snapshots have still to read."),
+    "snapshot_rows_left": (
+        estimate_rows_left,
+        "Rows that unfinished snapshots have still to read, as the server guesses.",
+    ),
     "snapshot_seconds": (lambda progress: progress.seconds, "Time that unfinished snapshots have taken."),
 }
 
@@ -51,17 +54,17 @@ class SnapshotMetrics:
     def collect(self, known: Mapping[str, Sequence[KnownSnapshot]]) -> Iterator[Metric]:
         """known: by source, for every source that takes snapshots."""
         counters = [(name, count, what) for name, (count, what) in _COUNTERS.items()]
-        counters += [(name, _of_keys(count), what) for name, (count, what) in _COUNTERS_OF_KEYS.items()]
+        counters += [(name, _make_keys_counter(count), what) for name, (count, what) in _COUNTERS_OF_KEYS.items()]
         for name, count, what in counters:
             counted = self._count(name, count, known)
-            yield family(CounterMetricFamily, name, what, ("source",), keyed(counted))
+            yield make_family(CounterMetricFamily, name, what, ("source",), key_by_label(counted))
         unfinished = [
             (source, [one for one in of_source if not one.progress.state.ended]) for source, of_source in known.items()
         ]
         for name, (measure, what) in _GAUGES.items():
-            measured = {source: _measured([measure(one.progress) for one in open_]) for source, open_ in unfinished}
+            measured = {source: _sum_known([measure(one.progress) for one in open_]) for source, open_ in unfinished}
             values = {source: value for source, value in measured.items() if value is not None}
-            yield family(GaugeMetricFamily, name, what, ("source",), keyed(values))
+            yield make_family(GaugeMetricFamily, name, what, ("source",), key_by_label(values))
 
     def _count(
         self, name: str, count: Callable[[SnapshotProgress], int], known: Mapping[str, Sequence[KnownSnapshot]]
@@ -77,11 +80,11 @@ class SnapshotMetrics:
             }
 
 
-def _of_keys(count: Callable[[KeysProgress], int]) -> Callable[[SnapshotProgress], int]:
+def _make_keys_counter(count: Callable[[KeysProgress], int]) -> Callable[[SnapshotProgress], int]:
     return lambda progress: 0 if progress.keys is None else count(progress.keys)
 
 
-def _measured(values: Sequence[float | None]) -> float | None:
+def _sum_known(values: Sequence[float | None]) -> float | None:
     """The sum; None where nothing is known of any."""
     known = [value for value in values if value is not None]
     return sum(known) if known or not values else None

@@ -18,13 +18,13 @@ def is_number(value: object) -> TypeGuard[float]:
     return True
 
 
-def by_name(value: object) -> Mapping[str, Any]:
+def select_named(value: object) -> Mapping[str, Any]:
     """What stands under names; nothing where there are none."""
     if not isinstance(value, Mapping):
         return {}
     return {name: one for name, one in value.items() if isinstance(name, str)}
 
 
-def numbers(value: object) -> Mapping[str, float]:
+def select_numbers(value: object) -> Mapping[str, float]:
     """The same of numbers."""
-    return {name: one for name, one in by_name(value).items() if is_number(one)}
+    return {name: one for name, one in select_named(value).items() if is_number(one)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from threading import Lock
 
 from psql_streamer.model import Batch, Kind, Marker, RowOp
-from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, shown
+from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, show_name
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +34,19 @@ class TableCounts:
         self._bytes: dict[Labels, float] = {}
 
     def add(self, source: str, batch: Batch) -> None:
-        counted = list(_counted(batch))
+        counted = list(_count_changes(batch))
         with self._lock:
             for schema, table, op, rows, size in counted:
-                names = self._prefix(source, table) if op is Marker.MESSAGE else self._series(source, schema, table)
+                names = (
+                    self._choose_prefix(source, table)
+                    if op is Marker.MESSAGE
+                    else self._choose_series(source, schema, table)
+                )
                 key = (source, *names, _ACTIONS[op])
                 self._events[key] = self._events.get(key, 0) + rows
                 self._bytes[key] = self._bytes.get(key, 0) + size
 
-    def _series(self, source: str, schema: str, table: str) -> tuple[str, str]:
+    def _choose_series(self, source: str, schema: str, table: str) -> tuple[str, str]:
         own = self._own_series
         if (source, schema, table) in own:
             return schema, table
@@ -57,7 +61,7 @@ class TableCounts:
             )
         return schema, table
 
-    def _prefix(self, source: str, prefix: str) -> tuple[str, str]:
+    def _choose_prefix(self, source: str, prefix: str) -> tuple[str, str]:
         own = self._own_prefixes
         if (source, prefix) not in own:
             if len(own) >= self._most_prefixes:
@@ -65,17 +69,17 @@ class TableCounts:
             own.add((source, prefix))
         return "", prefix
 
-    def snapshot(self) -> tuple[Mapping[Labels, float], Mapping[Labels, float]]:
+    def copy_counts(self) -> tuple[Mapping[Labels, float], Mapping[Labels, float]]:
         """Events and bytes so far."""
         with self._lock:
             return self._events.copy(), self._bytes.copy()
 
 
-def _counted(batch: Batch) -> Iterator[tuple[str, str, Kind, int, int]]:
+def _count_changes(batch: Batch) -> Iterator[tuple[str, str, Kind, int, int]]:
     """(schema, table, op, changes, bytes of all column values, old and new); a message counts its content."""
-    for found in batch.rows.counted():
+    for found in batch.rows.count_rows():
         yield found.relation.schema, found.relation.table, *found[1:]
     for truncate in batch.truncates:
         yield truncate.relation.schema, truncate.relation.table, Marker.TRUNCATE, 1, 0
     for message in batch.messages:
-        yield "", shown(message.prefix), Marker.MESSAGE, 1, len(message.content)
+        yield "", show_name(message.prefix), Marker.MESSAGE, 1, len(message.content)

@@ -12,7 +12,7 @@ from psql_streamer.cells import Shape
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Relation, RowOp, Transactions
 from psql_streamer.pgoutput.frames import HEADER
-from psql_streamer.pgoutput.messages import oid_of
+from psql_streamer.pgoutput.messages import parse_oid
 from psql_streamer.pgoutput.tuples import Index, Wire
 
 KEEPALIVE_FRAME = 23
@@ -42,30 +42,30 @@ class Frames:
     transactions: Transactions
     first: int  # 1 when transaction 0 is only a placeholder, since none was open when the block began
 
-    def shown(self) -> Transactions:
+    def drop_placeholder(self) -> Transactions:
         """The transactions without the placeholder; rows point into these."""
         of, first = self.transactions, self.first
         origins = {tx - first: origin for tx, origin in of.origins.items()}
         ids = None if of.ids is None else of.ids[first:]
         return Transactions(of.commit[first:], of.commit_ts[first:], ids, origins)
 
-    def tx_of(self, at: Index) -> NDArray[np.int32]:
+    def number_transactions(self, at: Index) -> NDArray[np.int32]:
         return self.tx[at] - np.int32(self.first)
 
-    def rows(self) -> Index:
+    def find_row_frames(self) -> Index:
         """The frames that are rows."""
         return np.flatnonzero(_IS_ROW[self.tag])
 
-    def body(self, index: int) -> bytes:
+    def read_body(self, index: int) -> bytes:
         """The pgoutput message at `index`, without its type byte."""
         return bytes(self.wire.data[int(self.start[index]) + HEADER + 1 : int(self.end[index])])
 
-    def lsn(self, at: Index) -> NDArray[np.uint64]:
-        return self.wire.u64(self.start[at] + 6)
+    def read_lsns(self, at: Index) -> NDArray[np.uint64]:
+        return self.wire.read_u64(self.start[at] + 6)
 
-    def sent_at(self, at: Index) -> NDArray[np.int64]:
+    def read_send_times(self, at: Index) -> NDArray[np.int64]:
         """Microseconds since 2000-01-01 UTC."""
-        return self.wire.u64(self.start[at] + 22).view(np.int64)
+        return self.wire.read_u64(self.start[at] + 22).view(np.int64)
 
 
 class SessionShapes:
@@ -79,7 +79,7 @@ class SessionShapes:
 
     def add(self, relation: Relation) -> int:
         """The number of a new shape of a relation, which holds from now on."""
-        oid = oid_of(relation)
+        oid = parse_oid(relation)
         self._numbers[oid] = len(self.shapes)
         self.current[oid] = relation
         self.shapes.append(Shape(relation, relation.columns))
@@ -90,7 +90,7 @@ class SessionShapes:
         """The number of the shape that a relation has now."""
         return self._numbers[oid]
 
-    def numbers_of(self, oids: Index) -> NDArray[np.int32]:
+    def look_up_numbers(self, oids: Index) -> NDArray[np.int32]:
         """The same of many; -1 for a relation that has none."""
         if self._by_oid is None:
             known = np.array(sorted(self._numbers), np.int64)
@@ -128,13 +128,13 @@ class Shapes:
 
     def change(self, index: int, shape: Relation) -> None:
         """From frame `index` on the relation has this shape."""
-        oid = oid_of(shape)
+        oid = parse_oid(shape)
         history = self._changed.setdefault(oid, [])
         if not history and oid in self.session.current:
             history.append((-1, self.session.current[oid], self.session.number(oid)))
         history.append((index, shape, self.session.add(shape)))
 
-    def changed(self) -> Mapping[int, Sequence[tuple[int, Relation, int]]]:
+    def list_changed_shapes(self) -> Mapping[int, Sequence[tuple[int, Relation, int]]]:
         """oid -> the shapes that it had before and since, with the frames from which they hold, and their numbers."""
         return self._changed
 
@@ -193,5 +193,5 @@ def count_changes(wire: Wire, start: Index, end: Index, tag: NDArray[np.uint8]) 
             if np.count_nonzero(end[found] - start[found] < HEADER + least):
                 raise ProtocolError(f"a {chr(kind)!r} message is shorter than its header")
             at = start[found] + HEADER + 1
-            weight[found] = wire.u32(at) if kind == ord("T") else wire.u8[at] & 1
+            weight[found] = wire.read_u32(at) if kind == ord("T") else wire.u8[at] & 1
     return weight

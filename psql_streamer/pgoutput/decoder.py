@@ -21,8 +21,8 @@ Transaction 0
 -------------
 A block of frames may begin in the middle of a transaction. Arrays of transactions therefore have a place 0 for the
 one that was open when the block began; a block that begins between two transactions has a placeholder there. Frames
-point into these arrays by `np.cumsum(tag == "B")`, which is 0 before the block's first Begin. `Frames.shown` takes
-the placeholder away before anybody else sees the arrays, and `Frames.first` says whether there was one.
+point into these arrays by `np.cumsum(tag == "B")`, which is 0 before the block's first Begin. `Frames.drop_placeholder`
+takes the placeholder away before anybody else sees the arrays, and `Frames.first` says whether there was one.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from psql_streamer.model import (
     SourceInfo,
     Transactions,
     Truncate,
-    batch_overhead,
+    measure_batch_overhead,
 )
 from psql_streamer.pgoutput import messages
 from psql_streamer.pgoutput.block import POSTGRES_EPOCH_US, Frames, SessionShapes, Shapes, count_changes, read_tags
 from psql_streamer.pgoutput.few_frames import FewFrames, read_few
 from psql_streamer.pgoutput.frames import HEADER
-from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, apply_primary_key, no_keys
+from psql_streamer.pgoutput.full_identity import Asked, AskKeys, CatalogKey, apply_primary_key, find_no_keys
 from psql_streamer.pgoutput.rows import find_rows, read_rows
 from psql_streamer.pgoutput.transaction_metadata import BlockMetadata, TransactionReader
 from psql_streamer.pgoutput.tuples import Index, Wire
@@ -103,7 +103,7 @@ class Decoder:
         source: SourceInfo,
         resume: WalPosition,
         resolve: Resolve = BY_OID.get,
-        ask_keys: AskKeys = no_keys,
+        ask_keys: AskKeys = find_no_keys,
         remembered: Mapping[int, Relation] | None = None,
         transaction_metadata: bool = False,
     ) -> None:
@@ -137,11 +137,13 @@ class Decoder:
 
         The stream shows a table's shape with the next change of it. Rows of a snapshot may come before that.
         """
-        oid = messages.oid_of(shape)
+        oid = messages.parse_oid(shape)
         before = self._learned.get(oid) or self._shapes.current.get(oid) or self._remembered.get(oid)
         if before is not None and shape == replace(before, version=1):
             return replace(shape, version=before.version), None
-        relation = replace(shape, version=before.version + 1 if before else 1, columns=self._typed(shape.columns))
+        relation = replace(
+            shape, version=before.version + 1 if before else 1, columns=self._resolve_types(shape.columns)
+        )
         self._learned[oid] = relation
         return relation, SchemaChange(relation, before, 0, 0, 0)
 
@@ -184,7 +186,7 @@ class Decoder:
             position=self.position.position,
             transactions=transactions,
             changes=changes,
-            nbytes=batch_overhead(changes) + 2 * size,
+            nbytes=measure_batch_overhead(changes) + 2 * size,
             received_at=received_at,
         )
 
@@ -192,7 +194,7 @@ class Decoder:
         self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32], received_at: float
     ) -> Batch:
         frames = self._read_frames(Wire(data), np.asarray(offsets, dtype=np.int64))
-        keep = self._not_yet_durable(frames)
+        keep = self._select_undelivered(frames)
         shapes = Shapes(self._shapes)
         schema_changes = tuple(self._read_relations(frames, keep, shapes))
         rows, truncates = find_rows(frames, shapes), _read_truncates(frames)
@@ -202,9 +204,9 @@ class Decoder:
         batch = Batch(
             source=self._source,
             position=self.position.position,
-            transactions=frames.shown(),
+            transactions=frames.drop_placeholder(),
             changes=read_rows(frames, keep, shapes, rows, told.table_seq),
-            truncates=tuple(_truncates(frames, keep, shapes, truncates, told.table_seq_by_truncate)),
+            truncates=tuple(_make_truncates(frames, keep, shapes, truncates, told.table_seq_by_truncate)),
             messages=tuple(_read_messages(frames, keep, told.table_seq_by_message)),
             schema_changes=schema_changes,
             transaction_metadata=told.metadata,
@@ -274,7 +276,7 @@ class Decoder:
             origins[0] = self._open.origin
         for index in np.flatnonzero(tag == ord("O")).tolist():
             body = wire.data[int(start[index]) + HEADER + 1 : int(end[index])]
-            origins[int(tx[index])] = messages.origin(bytes(body))
+            origins[int(tx[index])] = messages.read_origin(bytes(body))
         return origins
 
     def _read_begins(
@@ -285,11 +287,11 @@ class Decoder:
         # Transaction 0 is the one that was open when the block began; a placeholder when none was.
         held = self._open or _OpenTransaction(0, 0, self._commit_ts, 0)
         at = start + HEADER + 1
-        times = wire.u64(at + 8).view(np.int64) + POSTGRES_EPOCH_US
+        times = wire.read_u64(at + 8).view(np.int64) + POSTGRES_EPOCH_US
         return Transactions(
-            commit=np.concatenate((np.array([held.commit_lsn], np.uint64), wire.u64(at))),
+            commit=np.concatenate((np.array([held.commit_lsn], np.uint64), wire.read_u64(at))),
             commit_ts=np.concatenate((np.array([held.commit_ts], np.int64), times)),
-            ids=pa.array(np.concatenate((np.array([held.xid], np.uint32), wire.u32(at + 16).astype(np.uint32)))),
+            ids=pa.array(np.concatenate((np.array([held.xid], np.uint32), wire.read_u32(at + 16).astype(np.uint32)))),
             origins=origins,
         )
 
@@ -298,34 +300,34 @@ class Decoder:
         if np.count_nonzero(frames.end[commits] - start[commits] != _COMMIT_FRAME):
             raise ProtocolError("a Commit message does not have pgoutput's layout")
         at = start[commits] + HEADER + 1
-        if np.count_nonzero(wire.u64(at + 1) != frames.transactions.commit[frames.tx[commits]]):
+        if np.count_nonzero(wire.read_u64(at + 1) != frames.transactions.commit[frames.tx[commits]]):
             raise ProtocolError("a Commit message names another transaction than its Begin")
         if len(commits):
-            self._lsn = Lsn(max(self._lsn, int(wire.u64(at[-1:] + 9)[0])))
+            self._lsn = Lsn(max(self._lsn, int(wire.read_u64(at[-1:] + 9)[0])))
         last_bound = max(int(begins[-1]) if len(begins) else -1, int(commits[-1]) if len(commits) else -1)
         if last_bound >= 0:
-            self._open = None if frames.tag[last_bound] == ord("C") else self._begun(frames)
+            self._open = None if frames.tag[last_bound] == ord("C") else self._make_open_transaction(frames)
         if self._open is None:
             self._advance_idle(frames, kind, last_bound)
         for index in np.flatnonzero(frames.tag == ord("M")).tolist():
-            message = messages.emitted(frames.body(index))
+            message = messages.read_emitted_message(frames.read_body(index))
             if not message.transactional:
                 # The message's LSN is where its record ends (PostgreSQL source, logicalmsg_decode), which is where a
                 # commit record may begin: from there on the server sends that commit, and not the message.
                 self._lsn = Lsn(max(self._lsn, message.lsn))
 
-    def _begun(self, frames: Frames) -> _OpenTransaction:
+    def _make_open_transaction(self, frames: Frames) -> _OpenTransaction:
         of = frames.transactions
-        return _OpenTransaction(int(of.commit[-1]), int(of.id_of(-1) or 0), int(of.commit_ts[-1]), 0)
+        return _OpenTransaction(int(of.commit[-1]), int(of.find_id(-1) or 0), int(of.commit_ts[-1]), 0)
 
     def _advance_idle(self, frames: Frames, kind: NDArray[np.uint8], last_bound: int) -> None:
         """No transaction is open: all that commits before a keepalive's WAL end has been sent already."""
         alive = np.flatnonzero(kind == ord("k"))
         alive = alive[alive > last_bound]
         if len(alive):
-            self._lsn = Lsn(max(self._lsn, int(frames.wire.u64(frames.start[alive] + 6).max())))
+            self._lsn = Lsn(max(self._lsn, int(frames.wire.read_u64(frames.start[alive] + 6).max())))
 
-    def _not_yet_durable(self, frames: Frames) -> NDArray[np.bool_]:
+    def _select_undelivered(self, frames: Frames) -> NDArray[np.bool_]:
         """For each frame whether its changes are still to be delivered."""
         commit_lsn = frames.transactions.commit[frames.tx]
         keep = np.asarray(commit_lsn >= np.uint64(self._resume.lsn))
@@ -338,10 +340,12 @@ class Decoder:
 
     def _read_relations(self, frames: Frames, keep: NDArray[np.bool_], shapes: Shapes) -> Iterator[SchemaChange]:
         at = np.flatnonzero(frames.tag == ord("R")).tolist()
-        described = [messages.relation(frames.body(index)) for index in at]
-        keys = self._keys_of(described, [int(frames.transactions.id_of(tx) or 0) for tx in frames.tx[at].tolist()])
+        described = [messages.read_relation(frames.read_body(index)) for index in at]
+        keys = self._look_up_keys(
+            described, [int(frames.transactions.find_id(tx) or 0) for tx in frames.tx[at].tolist()]
+        )
         for index, seen in zip(at, described, strict=True):
-            oid = messages.oid_of(seen)
+            oid = messages.parse_oid(seen)
             known = self._shapes.current.get(oid)
             before = known or self._remembered.get(oid)
             if seen.replica_identity is ReplicaIdentity.FULL:
@@ -356,14 +360,14 @@ class Decoder:
             if learned is not None:  # the shape that a snapshot showed first
                 changed = changed and seen != replace(learned, version=1)
                 version = learned.version + (seen != replace(learned, version=1))
-            relation = replace(seen, version=version, columns=self._typed(seen.columns))
+            relation = replace(seen, version=version, columns=self._resolve_types(seen.columns))
             shapes.change(index, relation)
             if changed and keep[index]:
                 batch_order, seq, tx = int(frames.batch_order[index]), int(frames.seq[index]), int(frames.tx[index])
-                shown = before and replace(before, columns=self._typed(before.columns))
+                shown = before and replace(before, columns=self._resolve_types(before.columns))
                 yield SchemaChange(relation, shown, batch_order, seq, tx - frames.first)
 
-    def _keys_of(self, described: Sequence[Relation], xids: Sequence[int]) -> Iterator[CatalogKey]:
+    def _look_up_keys(self, described: Sequence[Relation], xids: Sequence[int]) -> Iterator[CatalogKey]:
         """What the catalog says of the tables with identity FULL, in their order."""
         asked = [
             Asked(relation, xid)
@@ -372,10 +376,10 @@ class Decoder:
         ]
         return iter(self._ask_keys(asked) if asked else ())
 
-    def _typed(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        return tuple(replace(column, type=self._known(column.type)) for column in columns)
+    def _resolve_types(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(replace(column, type=self._resolve_type(column.type)) for column in columns)
 
-    def _known(self, kind: ColumnType) -> ColumnType:
+    def _resolve_type(self, kind: ColumnType) -> ColumnType:
         return replace(kind, known=self._resolve(kind.oid)) if isinstance(kind, PostgresType) else kind
 
 
@@ -385,10 +389,13 @@ def _as_arrays(few: Sequence[FewTransaction]) -> Transactions:
 
 
 def _read_truncates(frames: Frames) -> list[_Truncated]:
-    return [(index, messages.truncate(frames.body(index))) for index in np.flatnonzero(frames.tag == ord("T")).tolist()]
+    return [
+        (index, messages.read_truncate(frames.read_body(index)))
+        for index in np.flatnonzero(frames.tag == ord("T")).tolist()
+    ]
 
 
-def _truncates(
+def _make_truncates(
     frames: Frames,
     keep: NDArray[np.bool_],
     shapes: Shapes,
@@ -403,7 +410,7 @@ def _truncates(
                     next(shape for since, shape in reversed(history) if since < index),
                     int(frames.batch_order[index]) + place,
                     int(frames.seq[index]) + place,
-                    int(frames.lsn(np.array([index]))[0]),
+                    int(frames.read_lsns(np.array([index]))[0]),
                     int(frames.tx[index]) - frames.first,
                     message.cascade,
                     message.restart_identity,
@@ -413,7 +420,7 @@ def _truncates(
 
 def _read_messages(frames: Frames, keep: NDArray[np.bool_], table_seqs: Mapping[int, int]) -> Iterator[LogicalMessage]:
     for index in np.flatnonzero(frames.tag == ord("M")).tolist():
-        message = messages.emitted(frames.body(index))
+        message = messages.read_emitted_message(frames.read_body(index))
         # One outside of a transaction that ends before the start point is not sent again.
         if keep[index] or not message.transactional:
             yield LogicalMessage(
@@ -423,12 +430,12 @@ def _read_messages(frames: Frames, keep: NDArray[np.bool_], table_seqs: Mapping[
                 int(frames.seq[index]) if message.transactional else OUTSIDE,
                 message.lsn,
                 int(frames.tx[index]) - frames.first if message.transactional else -1,
-                _moment(frames, index),
+                _choose_moment(frames, index),
                 table_seqs.get(index, 0),
             )
 
 
-def _moment(frames: Frames, index: int) -> int:
+def _choose_moment(frames: Frames, index: int) -> int:
     """Of the commit of the transaction that a frame lies in, or of the last one before it."""
     committed = int(frames.transactions.commit_ts[frames.tx[index]])
-    return committed or int(frames.sent_at(np.array([index]))[0]) + POSTGRES_EPOCH_US
+    return committed or int(frames.read_send_times(np.array([index]))[0]) + POSTGRES_EPOCH_US

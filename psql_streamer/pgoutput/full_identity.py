@@ -39,7 +39,7 @@ AskKeys: TypeAlias = Callable[[Sequence[Asked]], Sequence[CatalogKey]]
 """An answer for each that was asked for, in their order."""
 
 
-def no_keys(asked: Sequence[Asked]) -> Sequence[CatalogKey]:
+def find_no_keys(asked: Sequence[Asked]) -> Sequence[CatalogKey]:
     """Where there is no catalog to ask."""
     return [CatalogKey(())] * len(asked)
 
@@ -51,35 +51,35 @@ def apply_primary_key(
 
     before: the shape that the table had last, in this session or (not seen_in_session) at its start.
     """
-    names = _names_of(seen)
-    previous, current = _among(names, _key_of(before)), _among(names, catalog.names)
+    names = _collect_names(seen)
+    previous, current = _match_key(names, _find_key(before)), _match_key(names, catalog.names)
     if previous is None:
-        return _keyed(seen, current or ()), current is not None and not catalog.may_be_newer
+        return _flag_key_columns(seen, current or ()), current is not None and not catalog.may_be_newer
     if current == previous:
-        return _keyed(seen, previous), True
+        return _flag_key_columns(seen, previous), True
     if current is None:
-        return _keyed(seen, previous), not previous
+        return _flag_key_columns(seen, previous), not previous
     if current and not catalog.may_be_newer:
-        return _keyed(seen, current), True
+        return _flag_key_columns(seen, current), True
     # A key that was dropped leaves no trace of when.
-    return _keyed(seen, current if seen_in_session else previous), False
+    return _flag_key_columns(seen, current if seen_in_session else previous), False
 
 
-def _key_of(relation: Relation | None) -> tuple[str, ...] | None:
+def _find_key(relation: Relation | None) -> tuple[str, ...] | None:
     """None where the relation does not tell."""
     if relation is None or relation.replica_identity is not ReplicaIdentity.FULL:
         return None
     return tuple(relation.columns[at].name for at in relation.key_columns)
 
 
-def _among(names: Collection[str], key: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def _match_key(names: Collection[str], key: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """The key; None where it is not known, or not all of these columns: then it is that of another shape."""
     return key if key is not None and set(key) <= set(names) else None
 
 
-def _names_of(relation: Relation) -> set[str]:
+def _collect_names(relation: Relation) -> set[str]:
     return {column.name for column in relation.columns}
 
 
-def _keyed(seen: Relation, names: Collection[str]) -> Relation:
+def _flag_key_columns(seen: Relation, names: Collection[str]) -> Relation:
     return replace(seen, columns=tuple(replace(column, key=column.name in names) for column in seen.columns))

@@ -49,21 +49,21 @@ class Reader:
         self._body = body
         self._at = 0
 
-    def number(self, size: int) -> int:
+    def read_number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")
 
     def unpack(self, layout: Struct) -> tuple[int, ...]:
         try:
             fields = layout.unpack_from(self._body, self._at)
         except struct_error:
-            raise self._broken() from None
+            raise self._make_layout_error() from None
         self._at += layout.size
         return fields
 
-    def string(self) -> str:
+    def read_string(self) -> str:
         end = self._body.find(b"\0", self._at)
         if end < 0:
-            raise self._broken()
+            raise self._make_layout_error()
         text = self._body[self._at : end].decode("utf-8", "replace")
         self._at = end + 1
         return text
@@ -71,76 +71,76 @@ class Reader:
     def take(self, size: int) -> bytes:
         piece = self._body[self._at : self._at + size]
         if len(piece) != size:
-            raise self._broken()
+            raise self._make_layout_error()
         self._at += size
         return piece
 
     def finish(self) -> None:
         if self._at != len(self._body):
-            raise self._broken()
+            raise self._make_layout_error()
 
-    def _broken(self) -> ProtocolError:
+    def _make_layout_error(self) -> ProtocolError:
         return ProtocolError(f"a {self._kind} message of {len(self._body)} bytes does not have pgoutput's layout")
 
 
-def relation(body: bytes) -> Relation:
+def read_relation(body: bytes) -> Relation:
     """'R': a table's shape. `version` is 1; the decoder counts.
 
     Under FULL every column is flagged, whatever tells the rows apart: then no column is a key here.
     """
     reader = Reader("Relation", body)
-    oid = reader.number(4)
+    oid = reader.read_number(4)
     # An empty namespace means pg_catalog.
-    schema = reader.string() or "pg_catalog"
-    table = reader.string()
-    identity = reader.number(1)
+    schema = reader.read_string() or "pg_catalog"
+    table = reader.read_string()
+    identity = reader.read_number(1)
     if identity not in ReplicaIdentity.__members__.values():
         raise ProtocolError(f"unknown replica identity {identity:#x} in a Relation message")
     flagged = identity != ReplicaIdentity.FULL
-    columns = tuple(_column(reader, flagged) for _ in range(reader.number(2)))
+    columns = tuple(_read_column(reader, flagged) for _ in range(reader.read_number(2)))
     reader.finish()
     return Relation(str(oid), schema, table, columns, ReplicaIdentity(identity))
 
 
-def oid_of(relation: Relation) -> int:
+def parse_oid(relation: Relation) -> int:
     """The OID of a table, which is its id."""
     return int(relation.id)
 
 
-def _column(reader: Reader, flagged: bool) -> Column:
-    flags = reader.number(1)
-    name = reader.string()
+def _read_column(reader: Reader, flagged: bool) -> Column:
+    flags = reader.read_number(1)
+    name = reader.read_string()
     type_oid, typmod = reader.unpack(_COLUMN)
     return Column(name, PostgresType(type_oid, typmod), key=flagged and bool(flags & _KEY_FLAG))
 
 
-def truncate(body: bytes) -> TruncateMessage:
+def read_truncate(body: bytes) -> TruncateMessage:
     """'T': the relations that one statement emptied."""
     reader = Reader("Truncate", body)
-    count = reader.number(4)
-    options = reader.number(1)
+    count = reader.read_number(4)
+    options = reader.read_number(1)
     if count * 4 > len(body):
         raise ProtocolError(f"a Truncate message names {count} relations in {len(body)} bytes")
-    oids = tuple(reader.number(4) for _ in range(count))
+    oids = tuple(reader.read_number(4) for _ in range(count))
     reader.finish()
     return TruncateMessage(oids, bool(options & _CASCADE), bool(options & _RESTART_IDENTITY))
 
 
-def origin(body: bytes) -> ReplicationOrigin:
+def read_origin(body: bytes) -> ReplicationOrigin:
     """'O': the transaction is one that was replayed."""
     reader = Reader("Origin", body)
-    commit_lsn = reader.number(8)
-    name = reader.string()
+    commit_lsn = reader.read_number(8)
+    name = reader.read_string()
     reader.finish()
     return ReplicationOrigin(name, commit_lsn)
 
 
-def emitted(body: bytes) -> EmittedMessage:
+def read_emitted_message(body: bytes) -> EmittedMessage:
     """'M': a logical decoding message."""
     reader = Reader("Message", body)
-    flags = reader.number(1)
-    lsn = reader.number(8)
-    prefix = reader.string()
-    content = reader.take(reader.number(4))
+    flags = reader.read_number(1)
+    lsn = reader.read_number(8)
+    prefix = reader.read_string()
+    content = reader.take(reader.read_number(4))
     reader.finish()
     return EmittedMessage(bool(flags & _TRANSACTIONAL), lsn, prefix, content)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.cells import NO_CELLS, CellTable, Shape, Tuples, ragged
+from psql_streamer.cells import NO_CELLS, CellTable, Shape, Tuples, expand_ranges
 from psql_streamer.errors import ProtocolError
 from psql_streamer.model import RowOp
 from psql_streamer.pgoutput.block import Frames, Shapes
@@ -32,12 +32,12 @@ class RowFrames:
 
 def find_rows(frames: Frames, shapes: Shapes) -> RowFrames:
     """The rows of a block."""
-    at = frames.rows()
+    at = frames.find_row_frames()
     start = frames.start[at]
     if np.count_nonzero(frames.end[at] - start < HEADER + 8):
         raise ProtocolError("a row message is shorter than its header")
-    oids = frames.wire.u32(start + HEADER + 1)
-    return RowFrames(at, start, oids, _shapes_of(shapes, at, oids))
+    oids = frames.wire.read_u32(start + HEADER + 1)
+    return RowFrames(at, start, oids, _look_up_shapes(shapes, at, oids))
 
 
 def read_rows(
@@ -53,16 +53,16 @@ def read_rows(
         kept = keep[at]
         at, start, which = at[kept], start[kept], which[kept]
         table_seq = table_seq if table_seq is None else table_seq[kept]
-    return _Block(frames, shapes.session.shapes, which, at, start).table(table_seq) if len(at) else NO_CELLS
+    return _Block(frames, shapes.session.shapes, which, at, start).read_cells(table_seq) if len(at) else NO_CELLS
 
 
-def _shapes_of(shapes: Shapes, at: Index, oids: Index) -> NDArray[np.int32]:
+def _look_up_shapes(shapes: Shapes, at: Index, oids: Index) -> NDArray[np.int32]:
     """The number of each row's shape. at: the frames of the rows."""
-    which = shapes.session.numbers_of(oids)
+    which = shapes.session.look_up_numbers(oids)
     unknown = np.flatnonzero(which < 0)
     if len(unknown):
         shapes.select_changes(int(oids[unknown[0]]), int(at[unknown[0]]))  # which raises
-    for oid, history in shapes.changed().items():
+    for oid, history in shapes.list_changed_shapes().items():
         mine = np.flatnonzero(oids == oid)
         if len(mine):
             shapes.select_changes(oid, int(at[mine[0]]))
@@ -83,9 +83,9 @@ class _Block:
         self._rows = rows
         self._start = start
         self._end = frames.end[rows]
-        self._width = self._widths()
+        self._width = self._count_columns()
 
-    def _widths(self) -> Index:
+    def _count_columns(self) -> Index:
         which, shapes = self._which, self._shapes
         if not np.count_nonzero(which != which[0]):
             return np.full(len(which), len(shapes[int(which[0])].columns), np.int64)
@@ -94,7 +94,7 @@ class _Block:
         widths[there] = [len(shapes[at].columns) for at in there.tolist()]
         return widths[which]
 
-    def table(self, table_seq: Index | None) -> CellTable:
+    def read_cells(self, table_seq: Index | None) -> CellTable:
         """The rows as cells."""
         frames, rows = self._frames, self._rows
         op, at = frames.tag[rows], self._start + HEADER + 5
@@ -121,10 +121,10 @@ class _Block:
             frames.batch_order[rows],
             op,
             frames.seq[rows],
-            frames.tx_of(rows),
+            frames.number_transactions(rows),
             Tuples(after_rows, after.begins, after.values, after.unchanged),
-            self._old_tuples(before, before_rows, mark[before_rows] == KEY),
-            frames.wire.u64(self._start + 6),
+            self._make_old_tuples(before, before_rows, mark[before_rows] == KEY),
+            frames.wire.read_u64(self._start + 6),
             table_seq,
         )
 
@@ -137,15 +137,15 @@ class _Block:
         return self._walk(at + 1, end, self._width[rows], rows)
 
     def _walk(self, at: Index, end: Index, widths: Index, rows: Index) -> Walked:
-        return walk(self._frames.wire, at, end, widths, lambda tuples: self._name(int(rows[tuples])))
+        return walk(self._frames.wire, at, end, widths, lambda tuples: self._name_relation(int(rows[tuples])))
 
-    def _old_tuples(self, walked: Walked, rows: Index, key_only: NDArray[np.bool_]) -> Tuples:
+    def _make_old_tuples(self, walked: Walked, rows: Index, key_only: NDArray[np.bool_]) -> Tuples:
         """A 'K' tuple has only the key; its other columns are sent as NULL and mean nothing."""
         if not key_only.any() or not len(walked.values):
             return Tuples(rows, walked.begins, walked.values, walked.unchanged)
-        place = ragged(np.zeros(len(rows), np.int64), walked.begins)
+        place = expand_ranges(np.zeros(len(rows), np.int64), walked.begins)
         shape = np.repeat(self._which[rows], np.diff(walked.begins))
-        absent = ~self._flags_of_keys(shape)[shape, place]
+        absent = ~self._flag_keys(shape)[shape, place]
         if not key_only.all():
             absent &= np.repeat(key_only, np.diff(walked.begins))
         values = pc.if_else(pa.array(absent), pa.scalar(None, pa.binary()), walked.values)
@@ -153,7 +153,7 @@ class _Block:
             absent |= walked.unchanged
         return Tuples(rows, walked.begins, values, absent if absent.any() else None)
 
-    def _flags_of_keys(self, shape: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _flag_keys(self, shape: NDArray[np.int32]) -> NDArray[np.bool_]:
         """By shape and column, whether it is of the key; of the shapes that are there."""
         there = np.flatnonzero(np.bincount(shape)).tolist()
         keys = np.zeros((there[-1] + 1, max(len(self._shapes[at].columns) for at in there)), np.bool_)
@@ -163,7 +163,7 @@ class _Block:
 
     def _refuse(self, wrong: NDArray[np.bool_], message: str) -> None:
         if np.count_nonzero(wrong):
-            raise ProtocolError(message.format(self._name(int(np.flatnonzero(wrong)[0]))))
+            raise ProtocolError(message.format(self._name_relation(int(np.flatnonzero(wrong)[0]))))
 
-    def _name(self, row: int) -> str:
+    def _name_relation(self, row: int) -> str:
         return str(self._shapes[int(self._which[row])].relation)

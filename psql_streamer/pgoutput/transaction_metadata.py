@@ -77,13 +77,13 @@ class TransactionReader:
         """
         truncated = [(index, oid) for index, message in truncates for oid in message.oids]
         emitted = np.flatnonzero((frames.tag == ord("M")) & (frames.weight > 0))
-        changes = _changes(shapes, rows, truncated, emitted)
+        changes = _join_changes(shapes, rows, truncated, emitted)
         numbers, groups = self._number(changes, frames.tx[changes.at])
         table_seq, rest = numbers[: len(rows.at)], numbers[len(rows.at) :].tolist()
-        ends = _ends(frames, keep)
+        ends = _find_ends(frames, keep)
         counts = self._count_ended(groups, shapes.session.shapes, frames, ends, in_transaction)
         return BlockMetadata(
-            TransactionMetadata(_begins(frames, keep), ends, counts),
+            TransactionMetadata(_find_begins(frames, keep), ends, counts),
             table_seq,
             dict(zip(truncated, rest, strict=False)),
             dict(zip(emitted.tolist(), rest[len(truncated) :], strict=True)),
@@ -118,15 +118,15 @@ class TransactionReader:
         ended = np.zeros(len(frames.transactions), np.bool_)
         ended[ends.tx + frames.first] = True
         left_open = len(ended) - 1 if in_transaction else None
-        absent = self._not_met(groups)
+        absent = self._select_absent(groups)
         if left_open is not None or ended.any():
-            counted = _Counted.of(groups, shapes, absent)
+            counted = _Counted.from_groups(groups, shapes, absent)
             self._carried = counted.select_transaction(left_open)
             return counted.select_ended(ended, frames.first)
         self._carried = {}
         return TransactionCounts()
 
-    def _not_met(self, groups: _Groups) -> dict[int, tuple[int, Relation | None]]:
+    def _select_absent(self, groups: _Groups) -> dict[int, tuple[int, Relation | None]]:
         """Tables that the open transaction changed before the block, and not in it."""
         if not self._carried:
             return {}
@@ -145,7 +145,7 @@ class _Counted:
     tables: tuple[Relation | None, ...]
 
     @classmethod
-    def of(
+    def from_groups(
         cls, groups: _Groups, shapes: Sequence[Shape], absent: Mapping[int, tuple[int, Relation | None]]
     ) -> _Counted:
         """absent: of the transaction that was open when the block began, tables that are not in the block."""
@@ -181,7 +181,7 @@ class _Counted:
         return TransactionCounts(self.tx[order] - np.int32(first), self.table[order], self.count[order], self.tables)
 
 
-def _changes(shapes: Shapes, rows: RowFrames, truncated: Sequence[tuple[int, int]], emitted: Index) -> _Changes:
+def _join_changes(shapes: Shapes, rows: RowFrames, truncated: Sequence[tuple[int, int]], emitted: Index) -> _Changes:
     """Rows, then truncates of a table, then messages."""
     if not truncated and not len(emitted):
         return _Changes(rows.at, rows.oids, rows.shape)
@@ -200,14 +200,14 @@ def _changes(shapes: Shapes, rows: RowFrames, truncated: Sequence[tuple[int, int
     )
 
 
-def _begins(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
+def _find_begins(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
     at = np.flatnonzero(frames.seq == 0)
     at = at[(frames.weight[at] > 0) & keep[at]]
-    return TransactionMarks(frames.tx_of(at), frames.batch_order[at])
+    return TransactionMarks(frames.number_transactions(at), frames.batch_order[at])
 
 
-def _ends(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
+def _find_ends(frames: Frames, keep: NDArray[np.bool_]) -> TransactionMarks:
     """At a Commit, `seq` is how many changes its transaction has."""
     at = np.flatnonzero(frames.tag == ord("C"))
     at = at[(frames.seq[at] > 0) & keep[at]]
-    return TransactionMarks(frames.tx_of(at), frames.batch_order[at])
+    return TransactionMarks(frames.number_transactions(at), frames.batch_order[at])

@@ -39,13 +39,13 @@ class Wire:
     def __len__(self) -> int:
         return len(self.data)
 
-    def u16(self, at: Index) -> Index:
+    def read_u16(self, at: Index) -> Index:
         return self._views[2][at].astype(np.int64)
 
-    def u32(self, at: Index) -> Index:
+    def read_u32(self, at: Index) -> Index:
         return self._views[4][at].astype(np.int64)
 
-    def u64(self, at: Index) -> NDArray[np.uint64]:
+    def read_u64(self, at: Index) -> NDArray[np.uint64]:
         return self._views[8][at].astype(np.uint64)
 
     def _view(self, size: int) -> NDArray[np.unsignedinteger]:
@@ -109,7 +109,7 @@ class _FewTuples:
         self._check(place, cursor + 2)
         count = int.from_bytes(self._data[cursor : cursor + 2], "big")
         if count != width:
-            raise _miscounted(self._name(place), count, width)
+            raise _make_count_error(self._name(place), count, width)
         cursor += 2
         for _ in range(width):
             cursor = self._read_cell(place, cursor)
@@ -127,24 +127,24 @@ class _FewTuples:
         if kind == UNCHANGED:
             self._unchanged.append(len(self._values))
         elif kind != NULL:
-            raise _strange(self._name(place), kind)
+            raise _make_kind_error(self._name(place), kind)
         self._values.append(None)
         return start
 
     def _check(self, place: int, reached: int) -> None:
         if reached > self._ends[place]:
-            raise _too_long(self._name(place))
+            raise _make_too_long_error(self._name(place))
 
 
-def _miscounted(relation: str, found: int, expected: int) -> ProtocolError:
+def _make_count_error(relation: str, found: int, expected: int) -> ProtocolError:
     return ProtocolError(f"a row of {relation} has {found} columns where its Relation message has {expected}")
 
 
-def _strange(relation: str, kind: int) -> ProtocolError:
+def _make_kind_error(relation: str, kind: int) -> ProtocolError:
     return ProtocolError(f"a row of {relation} has a column of unknown kind {chr(kind)!r}")
 
 
-def _too_long(relation: str) -> ProtocolError:
+def _make_too_long_error(relation: str) -> ProtocolError:
     return ProtocolError(f"a row of {relation} is longer than its message")
 
 
@@ -158,7 +158,7 @@ class _Walk:
         self._order = None if not np.count_nonzero(widths != widths[0]) else np.argsort(-widths, kind="stable")
         self._name = name
         self._begins = begins
-        self._cursor, self._end, self._widths, self._firsts = map(self._sorted, (at, frame_end, widths, begins[:-1]))
+        self._cursor, self._end, self._widths, self._firsts = map(self._sort, (at, frame_end, widths, begins[:-1]))
         cells = int(begins[-1])
         self._bounds = np.empty(2 * cells, np.int64 if len(wire) > _MAX_INT32 else np.int32)
         self._grid = None if self._order is not None else self._bounds.reshape(len(at), -1, 2)
@@ -173,14 +173,14 @@ class _Walk:
                 active = int(np.searchsorted(-self._widths, -column, side="left"))
             self._read_column(column, active)
         values, unchanged = self._gather()
-        return Walked(self._unsorted(self._cursor), self._begins, values, unchanged)
+        return Walked(self._restore_order(self._cursor), self._begins, values, unchanged)
 
     def _read_counts(self) -> None:
         self._check(self._cursor + 2)
-        counts = self._wire.u16(self._cursor)
+        counts = self._wire.read_u16(self._cursor)
         wrong = np.flatnonzero(counts != self._widths)
         if len(wrong):
-            raise _miscounted(self._called(wrong[0]), int(counts[wrong[0]]), int(self._widths[wrong[0]]))
+            raise _make_count_error(self._name_relation(wrong[0]), int(counts[wrong[0]]), int(self._widths[wrong[0]]))
         self._cursor += 2
 
     def _read_column(self, column: int, active: int) -> None:
@@ -212,14 +212,14 @@ class _Walk:
         text = kind == TEXT
         if np.count_nonzero(text) == len(text):
             start = cursor + 5
-            return start, start + wire.u32(cursor + 1)
+            return start, start + wire.read_u32(cursor + 1)
         self._check(cursor + 1)
         self._require_known(kind)
         self._note_kinds(column, kind)
         start, end = cursor + 1, cursor + 1
         start[text] += 4
         self._check(start)
-        end[text] = start[text] + wire.u32(cursor[text] + 1)
+        end[text] = start[text] + wire.read_u32(cursor[text] + 1)
         return start, end
 
     def _note_kinds(self, column: int, kind: NDArray[np.uint8]) -> None:
@@ -250,20 +250,20 @@ class _Walk:
         """The cursors of the leading tuples are within their frames."""
         beyond = reached > self._end[: len(reached)]
         if np.count_nonzero(beyond):
-            raise _too_long(self._called(np.flatnonzero(beyond)[0]))
+            raise _make_too_long_error(self._name_relation(np.flatnonzero(beyond)[0]))
 
     def _require_known(self, kinds: NDArray[np.uint8]) -> None:
         strange = np.flatnonzero((kinds != TEXT) & (kinds != NULL) & (kinds != UNCHANGED))
         if len(strange):
-            raise _strange(self._called(strange[0]), int(kinds[strange[0]]))
+            raise _make_kind_error(self._name_relation(strange[0]), int(kinds[strange[0]]))
 
-    def _called(self, place: np.int64) -> str:
+    def _name_relation(self, place: np.int64) -> str:
         return self._name(int(place if self._order is None else self._order[place]))
 
-    def _sorted(self, array: Index) -> Index:
+    def _sort(self, array: Index) -> Index:
         return array if self._order is None else array[self._order]
 
-    def _unsorted(self, array: Index) -> Index:
+    def _restore_order(self, array: Index) -> Index:
         if self._order is None:
             return array
         found = np.empty_like(array)

@@ -21,7 +21,7 @@ class WalPosition:
     changes: int = 0
 
     @classmethod
-    def of(cls, position: Position) -> WalPosition:
+    def from_position(cls, position: Position) -> WalPosition:
         """What a position holds. KeyError, TypeError or ValueError for one that another kind of source made."""
         data = position.data
         return cls(Lsn.parse(data["lsn"]), Lsn.parse(data["commit_lsn"]), int(data["changes"]))

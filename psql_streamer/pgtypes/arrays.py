@@ -31,7 +31,7 @@ def parse(text: bytes, delimiter: bytes = b",") -> tuple[list[bytes], list[bytes
 
 def _walk(body: bytes, delimiter: bytes) -> tuple[list[bytes], list[bytes | None]] | None:
     marks = {b"{": b"[", b"}": b"]", delimiter: b","}
-    token = _token(delimiter)
+    token = _compile_token(delimiter)
     gaps, elements = [b""], list[bytes | None]()
     at = 0
     while at < len(body):
@@ -52,7 +52,7 @@ def _walk(body: bytes, delimiter: bytes) -> tuple[list[bytes], list[bytes | None
 
 
 @cache
-def _token(delimiter: bytes) -> re.Pattern[bytes]:
+def _compile_token(delimiter: bytes) -> re.Pattern[bytes]:
     mark = re.escape(delimiter)
     return re.compile(
         rb'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<mark>[{}]|%s)|(?P<bare>(?:[^{}"\\%s]|\\.)+)' % (mark, mark), re.DOTALL

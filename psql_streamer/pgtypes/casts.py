@@ -17,18 +17,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import held_bytes, offsets
+from psql_streamer.binary_columns import read_offsets, read_value_bytes
 from psql_streamer.model import ArrowType, ColumnType, TextType
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
-from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
+from psql_streamer.pgtypes.modifiers import VARHDRSZ, decode_numeric_modifier
 
 _MAX_DECIMAL_PRECISION = 38
 
 
-def arrow_type(kind: ColumnType) -> pa.DataType:
+def choose_arrow_type(kind: ColumnType) -> pa.DataType:
     """The Arrow type of a type: `string`, PostgreSQL's text form, for every type that has no counterpart."""
-    return kind.arrow if isinstance(kind, ArrowType) else _form(kind).arrow
+    return kind.arrow if isinstance(kind, ArrowType) else _choose_form(kind).arrow
 
 
 def cast(texts: pa.BinaryArray, kind: PostgresType | TextType) -> pa.Array:
@@ -37,26 +37,26 @@ def cast(texts: pa.BinaryArray, kind: PostgresType | TextType) -> pa.Array:
     texts: UTF-8 as it came over the wire. What the type cannot hold: NaN in a decimal, `infinity`, years before
     Christ and past 9999 in dates and timestamps, text that is not of the type at all.
     """
-    form = _form(kind)
-    return form.parse(_dense(texts, pa.binary()), form.arrow)
+    form = _choose_form(kind)
+    return form.parse(_make_dense(texts, pa.binary()), form.arrow)
 
 
 def to_text(values: pa.Array, kind: PostgresType | TextType) -> pa.BinaryArray:
     """PostgreSQL's text form of typed values; null stays null.
 
-    values: of type `arrow_type(kind)`, or of one that `type_of` gives this type for.
+    values: of type `choose_arrow_type(kind)`, or of one that `choose_type` gives this type for.
     """
-    form = _form(kind)
-    texts = form.render(_dense(values, form.arrow))
+    form = _choose_form(kind)
+    texts = form.render(_make_dense(values, form.arrow))
     return texts if texts.type.equals(pa.binary()) else texts.view(pa.binary())
 
 
-def type_of(kind: pa.DataType) -> PostgresType | None:
+def find_postgres_type(kind: pa.DataType) -> PostgresType | None:
     """The PostgreSQL type that holds every value of an Arrow type; None for types without one: nested ones, say."""
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return PostgresType(OIDS["timestamptz" if kind.tz else "timestamp"])
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return PostgresType(OIDS["numeric"], _typmod(kind.precision, kind.scale))
+        return PostgresType(OIDS["numeric"], _encode_typmod(kind.precision, kind.scale))
     name = _NATURAL.get(kind)
     return None if name is None else PostgresType(OIDS[name])
 
@@ -68,18 +68,18 @@ class _Form:
     render: Callable[[pa.Array], pa.Array]
 
 
-def _form(kind: PostgresType | TextType) -> _Form:
+def _choose_form(kind: PostgresType | TextType) -> _Form:
     if isinstance(kind, TextType):
         kind = kind.like
     known = kind.known or BY_OID.get(kind.oid)
     if known is None or known.element is not None:
         return _TEXT_FORM
     if known.logical is Logical.NUMERIC:
-        return _numeric_form(known.base_typmod if known.base_oid else kind.typmod)
+        return _choose_numeric_form(known.base_typmod if known.base_oid else kind.typmod)
     return FORMS.get(known.logical, _TEXT_FORM)
 
 
-def _dense(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _make_dense(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """The array itself, or one array of a chunked one, which slices and sockets like to give."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -93,10 +93,10 @@ def _parse_text(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return texts.cast(kind)
     except pa.ArrowInvalid:  # a SQL_ASCII database holds any bytes
-        return pa.array([_decoded(text) for text in texts.to_pylist()], kind)
+        return pa.array([_decode_text(text) for text in texts.to_pylist()], kind)
 
 
-def _decoded(text: bytes | None) -> str | None:
+def _decode_text(text: bytes | None) -> str | None:
     try:
         return None if text is None else text.decode()
     except UnicodeDecodeError:
@@ -120,7 +120,7 @@ def _render_bool(values: pa.Array) -> pa.Array:
     return pc.if_else(values, pa.scalar(b"t", pa.binary()), pa.scalar(b"f", pa.binary()))
 
 
-def _parser(pattern: str) -> Callable[[pa.Array, pa.DataType], pa.Array]:
+def _make_parser(pattern: str) -> Callable[[pa.Array, pa.DataType], pa.Array]:
     """A parser by Arrow's own cast; where that refuses the column, only what the pattern matches is cast.
 
     The pattern leaves nothing to Arrow that it refuses but numbers out of range; those go one by one.
@@ -171,13 +171,13 @@ def _render_float(fixed_below: float) -> Callable[[pa.Array], pa.Array]:
         if pc.all(simple).as_py() is not False:
             return texts
         others = values.filter(pc.invert(simple)).to_numpy(zero_copy_only=False)
-        written = pa.array([_float_text(value, fixed_below) for value in others], pa.string())
+        written = pa.array([_render_one_float(value, fixed_below) for value in others], pa.string())
         return pc.replace_with_mask(texts, pc.invert(pc.fill_null(simple, True)), written)
 
     return render
 
 
-def _float_text(value: np.floating, fixed_below: float) -> str:
+def _render_one_float(value: np.floating, fixed_below: float) -> str:
     if np.isnan(value):
         return "NaN"
     if np.isinf(value):
@@ -190,17 +190,17 @@ def _float_text(value: np.floating, fixed_below: float) -> str:
 # --- numeric
 
 
-def _numeric_form(typmod: int) -> _Form:
+def _choose_numeric_form(typmod: int) -> _Form:
     """numeric(p, s) is a decimal where it has one; without precision, or a scale outside 0..p, it stays text."""
     if typmod < VARHDRSZ:
         return _TEXT_FORM
-    precision, scale = numeric_modifier(typmod)
+    precision, scale = decode_numeric_modifier(typmod)
     if not (0 < precision <= _MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
         return _TEXT_FORM
     return _Form(pa.decimal128(precision, scale), _parse_decimal, _render_decimal)
 
 
-def _typmod(precision: int, scale: int) -> int:
+def _encode_typmod(precision: int, scale: int) -> int:
     return ((precision << 16) | scale) + VARHDRSZ
 
 
@@ -231,15 +231,15 @@ def _render_date(values: pa.Array) -> pa.Array:
 
 
 def _render_timestamp(values: pa.Array) -> pa.Array:
-    return _mark_years_bc(_second_digits(values))
+    return _mark_years_bc(_trim_second_digits(values))
 
 
 def _render_timestamptz(values: pa.Array) -> pa.Array:
     naive = values.cast(pa.int64()).cast(pa.timestamp("us"))
-    return _mark_years_bc(pc.binary_join_element_wise(_second_digits(naive), "+00", ""))
+    return _mark_years_bc(pc.binary_join_element_wise(_trim_second_digits(naive), "+00", ""))
 
 
-def _second_digits(values: pa.Array) -> pa.Array:
+def _trim_second_digits(values: pa.Array) -> pa.Array:
     """Arrow writes six digits of a second, PostgreSQL only as many as it needs."""
     return pc.replace_substring_regex(values.cast(pa.string()), r"\.?0+$", "", max_replacements=1)
 
@@ -260,34 +260,34 @@ _HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 _BAD = 255
 
 
-def _nibbles() -> NDArray[np.uint8]:
+def _make_nibbles() -> NDArray[np.uint8]:
     table = np.full(256, _BAD, np.uint8)
     table[_HEX_DIGITS] = np.arange(16)
     table[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
     return table
 
 
-_NIBBLES = _nibbles()
+_NIBBLES = _make_nibbles()
 
 
 def _parse_bytea(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """`\\x` and two hex digits a byte. All values are decoded at once, in one buffer."""
     fits = pc.fill_null(pc.match_substring_regex(texts, rb"^\\x(?:[0-9a-fA-F]{2})*$"), False)
     whole = pc.if_else(fits, texts, pa.scalar(b"\\x", pa.binary()))
-    offsets, text = _bytes_of(whole)
+    offsets, text = _split_binary(whole)
     keep = np.ones(len(text), np.bool_)
     keep[offsets[:-1]] = False
     keep[offsets[:-1] + 1] = False
     digits = _NIBBLES[text[keep]]
     data: NDArray[np.uint8] = digits[0::2] * np.uint8(16) + digits[1::2]
     ends = (offsets - 2 * np.arange(len(offsets))) // 2
-    decoded = _binary_array(ends, data)
+    decoded = _make_binary_array(ends, data)
     return pc.if_else(fits, decoded, pa.scalar(None, kind))
 
 
 def _render_bytea(values: pa.Array) -> pa.Array:
     valid = values.is_valid()
-    offsets, data = _bytes_of(pc.fill_null(values, b""))
+    offsets, data = _split_binary(pc.fill_null(values, b""))
     starts = 2 * (offsets + np.arange(len(offsets)))
     text = np.empty(starts[-1], np.uint8)
     digit = np.ones(len(text), np.bool_)
@@ -296,16 +296,16 @@ def _render_bytea(values: pa.Array) -> pa.Array:
     text[starts[:-1]] = ord("\\")
     text[starts[:-1] + 1] = ord("x")
     text[digit] = np.stack((_HEX_DIGITS[data >> 4], _HEX_DIGITS[data & 15]), axis=1).ravel()
-    return pc.if_else(valid, _binary_array(starts, text), pa.scalar(None, pa.binary()))
+    return pc.if_else(valid, _make_binary_array(starts, text), pa.scalar(None, pa.binary()))
 
 
-def _bytes_of(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def _split_binary(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Offsets from 0, and the bytes they point into, of a binary array without nulls."""
-    bounds = offsets(array).astype(np.int64)
-    return bounds - bounds[0], held_bytes(array)
+    bounds = read_offsets(array).astype(np.int64)
+    return bounds - bounds[0], read_value_bytes(array)
 
 
-def _binary_array(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
+def _make_binary_array(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Array:
     """A binary array; ArrowInvalid when its bytes are more than the 2 GB that its offsets can count."""
     if offsets[-1] > np.iinfo(np.int32).max:
         raise pa.ArrowInvalid("a bytea column of one batch is larger than 2 GB")
@@ -316,12 +316,12 @@ def _binary_array(offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> pa.Arr
 # --- the table
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:\.\d{1,6})?"
-_parse_integer = _parser(r"^-?\d+$")
-_parse_float = _parser(r"^(?:-?\d+(?:\.\d+)?(?:e[+-]\d+)?|NaN|-?Infinity)$")
-_parse_decimal = _parser(r"^-?\d+(?:\.\d+)?$")
-_parse_date = _parser(r"^\d{4}-\d\d-\d\d$")
-_parse_timestamp = _parser(rf"^\d{{4}}-\d\d-\d\d {_CLOCK}$")
-_parse_zoned = _parser(rf"^\d{{4}}-\d\d-\d\d {_CLOCK}[+-]\d\d(?::?\d\d)?$")
+_parse_integer = _make_parser(r"^-?\d+$")
+_parse_float = _make_parser(r"^(?:-?\d+(?:\.\d+)?(?:e[+-]\d+)?|NaN|-?Infinity)$")
+_parse_decimal = _make_parser(r"^-?\d+(?:\.\d+)?$")
+_parse_date = _make_parser(r"^\d{4}-\d\d-\d\d$")
+_parse_timestamp = _make_parser(rf"^\d{{4}}-\d\d-\d\d {_CLOCK}$")
+_parse_zoned = _make_parser(rf"^\d{{4}}-\d\d-\d\d {_CLOCK}[+-]\d\d(?::?\d\d)?$")
 
 _TEXT_FORM = _Form(pa.string(), _parse_text, _render_text)
 

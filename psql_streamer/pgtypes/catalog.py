@@ -50,7 +50,7 @@ class TypeCatalog:
         for row in rows:
             self._rows.setdefault(row.oid, row)
 
-    def missing(self, oid: int) -> set[int]:
+    def find_missing(self, oid: int) -> set[int]:
         """Which rows are needed before `resolve` can tell all of a type: its own, or those of its components."""
         wanted, missing, seen = {oid}, set[int](), set[int]()
         while wanted:
@@ -72,20 +72,22 @@ class TypeCatalog:
 
     def _build(self, row: TypeRow) -> PgType:
         if row.kind == _DOMAIN:
-            return self._domain(row)
+            return self._build_domain(row)
         kind = PgType(row.name, row.oid, row.array_oid, JsonForm.TEXT, row.delimiter)
         if row.element_oid:
-            return replace(kind, form=JsonForm.ARRAY, element=self._component(row.element_oid))
+            return replace(kind, form=JsonForm.ARRAY, element=self._resolve_component(row.element_oid))
         if row.kind == _COMPOSITE:
-            attributes = tuple(Attribute(name, self._component(oid), typmod) for name, oid, typmod in row.attributes)
+            attributes = tuple(
+                Attribute(name, self._resolve_component(oid), typmod) for name, oid, typmod in row.attributes
+            )
             return replace(kind, form=JsonForm.OBJECT, attributes=attributes)
         if row.kind == _BASE:
             return replace(kind, logical=EXTENSIONS.get(row.name, Logical.OTHER))
         # Enums, ranges and multiranges.
         return replace(kind, labels=row.labels)
 
-    def _domain(self, row: TypeRow) -> PgType:
-        base = self._component(row.base_oid)
+    def _build_domain(self, row: TypeRow) -> PgType:
+        base = self._resolve_component(row.base_oid)
         return replace(
             base,
             name=row.name,
@@ -95,5 +97,5 @@ class TypeCatalog:
             base_typmod=base.base_typmod if row.base_typmod < 0 else row.base_typmod,
         )
 
-    def _component(self, oid: int) -> PgType:
+    def _resolve_component(self, oid: int) -> PgType:
         return self.resolve(oid) or PgType("", oid, 0, JsonForm.TEXT)

@@ -28,9 +28,9 @@ def parse(text: bytes, fields: int) -> list[bytes | None] | None:
             return None
         quoted, bare = match["quoted"], match["bare"]
         if quoted is not None:
-            found.append(_ESCAPED.sub(_unescaped, quoted[1:-1]))
+            found.append(_ESCAPED.sub(_unescape, quoted[1:-1]))
         else:
-            found.append(_ESCAPED.sub(_unescaped, bare) if bare else None)
+            found.append(_ESCAPED.sub(_unescape, bare) if bare else None)
         at = match.end() + 1
         if match.end() == end:
             return found if len(found) == fields else None
@@ -38,5 +38,5 @@ def parse(text: bytes, fields: int) -> list[bytes | None] | None:
             return None
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
+def _unescape(found: re.Match[bytes]) -> bytes:
     return found[1] if found[1] is not None else b'"'

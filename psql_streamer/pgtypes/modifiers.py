@@ -15,7 +15,7 @@ class NumericModifier(NamedTuple):
     scale: int
 
 
-def numeric_modifier(typmod: int) -> NumericModifier:
+def decode_numeric_modifier(typmod: int) -> NumericModifier:
     """What a modifier of numeric, at least VARHDRSZ, holds.
 
     The precision is in its upper half and the scale, 11 bits with sign, in its lower (numeric.c, make_numeric_typmod).

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from psql_streamer.pgtype import PgType, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID
-from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
+from psql_streamer.pgtypes.modifiers import VARHDRSZ, decode_numeric_modifier
 
 _INTERVAL_FIELDS = {
     1 << 2: " year",
@@ -29,15 +29,15 @@ _INTERVAL_FIELDS = {
 _FULL_PRECISION = 0xFFFF
 
 
-def type_name(kind: PostgresType) -> str:
+def name_type(kind: PostgresType) -> str:
     """The name by format_type, without the schema of types that are not built in; `oid 16400` for an unknown type."""
     known = kind.known or BY_OID.get(kind.oid)
-    return f"oid {kind.oid}" if known is None else _name(known, kind.typmod)
+    return f"oid {kind.oid}" if known is None else _render_name(known, kind.typmod)
 
 
-def _name(kind: PgType, typmod: int) -> str:
+def _render_name(kind: PgType, typmod: int) -> str:
     if kind.element is not None and not kind.base_oid:
-        return f"{_name(kind.element, typmod)}[]"
+        return f"{_render_name(kind.element, typmod)}[]"
     if kind.base_oid:
         return kind.name
     if typmod >= 0 and kind.name in _WITH_MODIFIER:
@@ -45,32 +45,32 @@ def _name(kind: PgType, typmod: int) -> str:
     return kind.sql or kind.name
 
 
-def _length(name: str, header: int) -> Callable[[int], str]:
+def _make_length_namer(name: str, header: int) -> Callable[[int], str]:
     return lambda typmod: f"{name}({typmod - header})"
 
 
-def _precision(name: str, zone: str) -> Callable[[int], str]:
+def _make_precision_namer(name: str, zone: str) -> Callable[[int], str]:
     return lambda typmod: f"{name}({typmod}) {zone} time zone"
 
 
-def _numeric(typmod: int) -> str:
-    return "numeric({},{})".format(*numeric_modifier(typmod))
+def _name_numeric(typmod: int) -> str:
+    return "numeric({},{})".format(*decode_numeric_modifier(typmod))
 
 
-def _interval(typmod: int) -> str:
+def _name_interval(typmod: int) -> str:
     fields, precision = _INTERVAL_FIELDS.get(typmod >> 16, ""), typmod & 0xFFFF
     return f"interval{fields}" if precision == _FULL_PRECISION else f"interval{fields}({precision})"
 
 
 _WITH_MODIFIER: dict[str, Callable[[int], str]] = {
-    "varchar": _length("character varying", VARHDRSZ),
-    "bpchar": _length("character", VARHDRSZ),
-    "bit": _length("bit", 0),
-    "varbit": _length("bit varying", 0),
-    "numeric": _numeric,
-    "interval": _interval,
-    "time": _precision("time", "without"),
-    "timetz": _precision("time", "with"),
-    "timestamp": _precision("timestamp", "without"),
-    "timestamptz": _precision("timestamp", "with"),
+    "varchar": _make_length_namer("character varying", VARHDRSZ),
+    "bpchar": _make_length_namer("character", VARHDRSZ),
+    "bit": _make_length_namer("bit", 0),
+    "varbit": _make_length_namer("bit varying", 0),
+    "numeric": _name_numeric,
+    "interval": _name_interval,
+    "time": _make_precision_namer("time", "without"),
+    "timetz": _make_precision_namer("time", "with"),
+    "timestamp": _make_precision_namer("timestamp", "without"),
+    "timestamptz": _make_precision_namer("timestamp", "with"),
 }

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from psql_streamer.cells import NO_CELLS, CellTable, cells_of
+from psql_streamer.cells import NO_CELLS, CellTable, convert_to_cells
 from psql_streamer.model import (
     Batch,
     Changes,
@@ -35,29 +35,31 @@ def merge(batches: Sequence[Batch]) -> Batch:
     """
     if len(batches) == 1:
         return batches[0]
-    shifts = _shifts(batches)
+    shifts = _compute_shifts(batches)
     truncates: list[Truncate] = []
     messages: list[LogicalMessage] = []
     schema_changes: list[SchemaChange] = []
     statements: list[TableStatement] = []
     rejections: list[Rejection] = []
     for batch, by in zip(batches, shifts, strict=True):
-        truncates += _moved_singles(batch.truncates, by)
-        messages += _moved_singles(batch.messages, by)
-        schema_changes += _moved_singles(batch.schema_changes, by)
-        statements += _moved_singles(batch.statements, by)
-        rejections += (replace(rejection, changes=_moved(rejection.changes, by)) for rejection in batch.rejections)
+        truncates += _shift_singles(batch.truncates, by)
+        messages += _shift_singles(batch.messages, by)
+        schema_changes += _shift_singles(batch.schema_changes, by)
+        statements += _shift_singles(batch.statements, by)
+        rejections += (
+            replace(rejection, changes=_shift_changes(rejection.changes, by)) for rejection in batch.rejections
+        )
     merged = replace(
         batches[-1],
         transactions=Transactions.concat([batch.transactions for batch in batches], shifts),
         changes=CellTable.concat(
-            [cells_of(batch.changes).moved(by) for batch, by in zip(batches, shifts, strict=True)]
+            [convert_to_cells(batch.changes).shift_rows(by) for batch, by in zip(batches, shifts, strict=True)]
         ),
         truncates=tuple(truncates),
         messages=tuple(messages),
         schema_changes=tuple(schema_changes),
         statements=tuple(statements),
-        transaction_metadata=_all_metadata(batches, shifts),
+        transaction_metadata=_join_metadata(batches, shifts),
         rejections=tuple(rejections),
         received_at=batches[0].received_at,
     )
@@ -66,25 +68,25 @@ def merge(batches: Sequence[Batch]) -> Batch:
 
 def cut(batch: Batch, rows: int) -> Iterator[Batch]:
     """The batch in pieces of about `rows` changes, in order; it is done when the last piece is (Batch.continues)."""
-    cells, bounds = _bounds(batch, rows)
-    return iter([batch]) if len(bounds) < 2 else _pieces(batch, cells, bounds)
+    cells, bounds = _compute_bounds(batch, rows)
+    return iter([batch]) if len(bounds) < 2 else _make_pieces(batch, cells, bounds)
 
 
 def cut_off(batch: Batch, rows: int | None) -> tuple[Batch, Batch | None]:
     """The first piece of about `rows` changes, and what is behind it. rows: None for all of them."""
     if rows is None:
         return batch, None
-    cells, bounds = _bounds(batch, rows)
+    cells, bounds = _compute_bounds(batch, rows)
     if len(bounds) < 2:
         return batch, None
-    head, tail = _pieces(batch, cells, [bounds[0], (bounds[1][0], bounds[-1][1])])
+    head, tail = _make_pieces(batch, cells, [bounds[0], (bounds[1][0], bounds[-1][1])])
     return head, tail
 
 
-def _pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, int]]) -> Iterator[Batch]:
+def _make_pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, int]]) -> Iterator[Batch]:
     metadata, end = batch.transaction_metadata, bounds[-1][1]
     for first, last in bounds:
-        piece = changes.between(first, last)
+        piece = changes.select_between(first, last)
         share = piece.rows / changes.rows if changes.rows else (last - first) / end
         yield replace(
             batch,
@@ -97,22 +99,22 @@ def _pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, int]])
             ),
             statements=tuple(event for event in batch.statements if first <= min(event.batch_order, end - 1) < last),
             transaction_metadata=metadata and metadata.slice(first, last),
-            rejections=tuple(_rejections_between(batch.rejections, first, last)),
+            rejections=tuple(_select_rejections(batch.rejections, first, last)),
             nbytes=int(batch.nbytes * share),
             continues=batch.continues or last < end,
         )
 
 
-def _bounds(batch: Batch, rows: int) -> tuple[CellTable, Sequence[tuple[int, int]]]:
+def _compute_bounds(batch: Batch, rows: int) -> tuple[CellTable, Sequence[tuple[int, int]]]:
     """The changes, and ranges of batch orders of at most as many rows, of which the first begins at 0. More rows where
     a single change has more parts; no ranges for a batch that is small as a whole.
     """
-    end = _next_batch_order(batch)
+    end = _find_next_batch_order(batch)
     if max(end, batch.rows.rows) <= rows:
         return NO_CELLS, []
-    changes = cells_of(batch.changes)
+    changes = convert_to_cells(batch.changes)
     orders, found = changes.batch_order, []
-    first, last = 0, _first_batch_order(batch, orders, end)
+    first, last = 0, _find_first_batch_order(batch, orders, end)
     while last < end:
         behind = int(np.searchsorted(orders, last)) + rows
         most = last + rows
@@ -122,7 +124,7 @@ def _bounds(batch: Batch, rows: int) -> tuple[CellTable, Sequence[tuple[int, int
     return changes, found
 
 
-def _first_batch_order(batch: Batch, orders: Index, end: int) -> int:
+def _find_first_batch_order(batch: Batch, orders: Index, end: int) -> int:
     """The first batch_order that is taken: a piece of a batch begins where the one before it has ended."""
     aside = [int(rejection.changes.batch_order.min(initial=end)) for rejection in batch.rejections]
     truncates = [one.batch_order for one in batch.truncates]
@@ -130,13 +132,13 @@ def _first_batch_order(batch: Batch, orders: Index, end: int) -> int:
     return min([*aside, *truncates, *messages, int(orders[0]) if len(orders) else end, max(0, end - 1)])
 
 
-def _shifts(batches: Sequence[Batch]) -> Sequence[Shift]:
-    rows = np.cumsum([0, *(_next_batch_order(batch) for batch in batches[:-1])]).tolist()
+def _compute_shifts(batches: Sequence[Batch]) -> Sequence[Shift]:
+    rows = np.cumsum([0, *(_find_next_batch_order(batch) for batch in batches[:-1])]).tolist()
     transactions = np.cumsum([0, *(len(batch.transactions) for batch in batches[:-1])]).tolist()
     return [Shift(*both) for both in zip(rows, transactions, strict=True)]
 
 
-def _next_batch_order(batch: Batch) -> int:
+def _find_next_batch_order(batch: Batch) -> int:
     """The first batch_order that is free behind a batch: changes that were dropped leave gaps."""
     aside = [int(rejection.changes.batch_order.max(initial=-1)) for rejection in batch.rejections]
     single = [truncate.batch_order for truncate in batch.truncates] + [
@@ -147,18 +149,18 @@ def _next_batch_order(batch: Batch) -> int:
     return max(batch.rows.next_batch_order, max([*aside, *single, int(begins)]) + 1, int(ends))
 
 
-def _moved(changes: Changes, by: Shift) -> Changes:
+def _shift_changes(changes: Changes, by: Shift) -> Changes:
     return replace(changes, batch_order=changes.batch_order + by.rows, tx=changes.tx + np.int32(by.transactions))
 
 
-def _moved_singles(singles: Iterable[_Single], by: Shift) -> Iterator[_Single]:
+def _shift_singles(singles: Iterable[_Single], by: Shift) -> Iterator[_Single]:
     """A message outside of a transaction (tx -1) stays outside."""
     for single in singles:
         tx = single.tx + by.transactions if single.tx >= 0 else -1
         yield replace(single, batch_order=single.batch_order + by.rows, tx=tx)
 
 
-def _all_metadata(batches: Sequence[Batch], shifts: Sequence[Shift]) -> TransactionMetadata | None:
+def _join_metadata(batches: Sequence[Batch], shifts: Sequence[Shift]) -> TransactionMetadata | None:
     """None where no batch has any. Rows of snapshots are of no transaction, so their batches may have none."""
     if all(batch.transaction_metadata is None for batch in batches):
         return None
@@ -173,7 +175,7 @@ def _slice_batch_orders(changes: Changes, first: int, last: int) -> Changes:
     return changes.slice(begin, end)
 
 
-def _rejections_between(rejections: Iterable[Rejection], first: int, last: int) -> Iterator[Rejection]:
+def _select_rejections(rejections: Iterable[Rejection], first: int, last: int) -> Iterator[Rejection]:
     for rejection in rejections:
         changes = _slice_batch_orders(rejection.changes, first, last)
         if len(changes):

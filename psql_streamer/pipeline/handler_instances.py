@@ -12,7 +12,7 @@ _OF_THE_ENGINE = frozenset({"executors"})
 """Figures of what all instances share."""
 
 
-def worst_by_name(of_sinks: Iterable[Mapping[str, Status]]) -> Mapping[str, Status]:
+def choose_worst_by_name(of_sinks: Iterable[Mapping[str, Status]]) -> Mapping[str, Status]:
     """The status of every handler: that of an instance that is not well, or of the first one."""
     worst: dict[str, Status] = {}
     for of_sink in of_sinks:

@@ -50,7 +50,7 @@ class Lifecycle:
     def fail(self, part: str, error: BaseException) -> None:
         """A part cannot go on: remember the first such error and stop."""
         self._metrics.count_error(part, error)
-        known = prefix_part(part, error if isinstance(error, StreamerError) else _unexpected(error))
+        known = prefix_part(part, error if isinstance(error, StreamerError) else _make_unexpected_error(error))
         first = self.failure is None
         if first:
             self.failure = known
@@ -93,10 +93,10 @@ class Lifecycle:
             return
         if not attempt.ended:
             raise StreamerError(f"{part} did not start within {self._start_timeout:g} s", "raise startTimeout")
-        attempt.result()
+        attempt.require_result()
 
 
-def _unexpected(error: BaseException) -> StreamerError:
+def _make_unexpected_error(error: BaseException) -> StreamerError:
     return StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
 
 

@@ -28,17 +28,17 @@ from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.arrow_memory import return_freed_pages
 from psql_streamer.pipeline.frozen_objects import freeze_objects
-from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
+from psql_streamer.pipeline.handler_instances import choose_worst_by_name, sum_by_name
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.malloc_arenas import share_arenas
-from psql_streamer.pipeline.shutdown import Shutdown, places_of
+from psql_streamer.pipeline.shutdown import Shutdown, describe_places
 from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
 from psql_streamer.pipeline.transactions import Described
 from psql_streamer.review import review
-from psql_streamer.snapshot_figures import shown_briefly
+from psql_streamer.snapshot_figures import show_briefly
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -98,12 +98,12 @@ class Pipeline(Service):
         self._lifecycle = Lifecycle(metrics, config.start_timeout)
         self._checkpointer = Checkpointer(partial(self._lifecycle.fail, "store"))
         self._streaming = False
-        self._sinks = [self._sink(name, metrics) for name in config.sinks]
+        self._sinks = [self._make_sink_runner(name, metrics) for name in config.sinks]
         taken = {name for sink in self._sinks for name in sink.part.options.sources}
-        self._sources = {name: self._source(name, metrics) for name in config.sources if name in taken}
+        self._sources = {name: self._make_source_runner(name, metrics) for name in config.sources if name in taken}
         left_alone = [name for name in config.sources if name not in taken]
         self._attach_handlers()
-        self._left_alone = {f"source.{name}": _left_alone(config.sources[name].cls) for name in left_alone}
+        self._left_alone = {f"source.{name}": _describe_left_alone(config.sources[name].cls) for name in left_alone}
         self.snapshots = SnapshotsOfSources(
             {name: runner.snapshots for name, runner in self._sources.items()}, left_alone
         )
@@ -176,7 +176,7 @@ class Pipeline(Service):
             source.log_end()
         hanging = [*self._release(), *self._checkpointer.hanging, *self._lifecycle.hanging]
         if hanging:
-            log.error("left behind, because it does not end: %s", "; ".join(places_of(hanging)))
+            log.error("left behind, because it does not end: %s", "; ".join(describe_places(hanging)))
         for source in self._sources.values():
             source.interrupt()
         if ended:
@@ -187,7 +187,7 @@ class Pipeline(Service):
         return {
             **{name: Status(True, reason) for name, reason in self._left_alone.items()},
             **{runner.name: runner.status() for runner in self._sources.values()},
-            **worst_by_name(sink.handler_status() for sink in self._sinks),
+            **choose_worst_by_name(sink.collect_handler_status() for sink in self._sinks),
             **{runner.name: runner.status() for runner in self._sinks},
         }
 
@@ -195,14 +195,14 @@ class Pipeline(Service):
         """See Service.stats."""
         return {
             **{runner.name: runner.stats() for runner in self._sources.values()},
-            **sum_by_name(sink.handler_stats() for sink in self._sinks),
+            **sum_by_name(sink.collect_handler_stats() for sink in self._sinks),
             **{runner.name: runner.stats() for runner in self._sinks},
         }
 
     def set_debug(self, on: bool) -> None:
         """See Service.set_debug."""
         logs.set_debug(on=on)
-        for runner in self._runners():
+        for runner in self._list_runners():
             runner.part.set_debug(on)
 
     def _drain(self) -> None:
@@ -220,7 +220,7 @@ class Pipeline(Service):
 
     def _release(self) -> list[str]:
         """Release clients and engines; the names of threads that do not end."""
-        calls = [Call(runner.stop, f"stop {runner.name}") for runner in self._runners()]
+        calls = [Call(runner.stop, f"stop {runner.name}") for runner in self._list_runners()]
         deadline = time.monotonic() + _RELEASE_SECONDS
         for call in calls:
             call.wait(deadline - time.monotonic(), threading.Event())
@@ -228,7 +228,7 @@ class Pipeline(Service):
 
     def _review(self) -> None:
         """What of the handlers' and sinks' options does not fit the tables that the sources have now."""
-        asked = {name: source.published() for name, source in self._sources.items()}
+        asked = {name: source.list_published() for name, source in self._sources.items()}
         published = {name: tables for name, tables in asked.items() if tables is not None}
         errors = []
         for part, finding in review([(sink.part, sink.handlers) for sink in self._sinks], published):
@@ -239,22 +239,22 @@ class Pipeline(Service):
         if errors:
             raise ConfigError(errors)
 
-    def _runners(self) -> list[SourceRunner | SinkRunner]:
+    def _list_runners(self) -> list[SourceRunner | SinkRunner]:
         return [*self._sources.values(), *self._sinks]
 
-    def _sink(self, name: str, metrics: Metrics) -> SinkRunner:
+    def _make_sink_runner(self, name: str, metrics: Metrics) -> SinkRunner:
         return SinkRunner(
             self._config.sinks[name].build(),
             self._config.build_handlers(name),
             metrics,
             self._lifecycle,
-            self._taken,
-            self._done,
+            self._wake_sources,
+            self._acknowledge,
             self._retry_interval,
             self._describe,
         )
 
-    def _source(self, name: str, metrics: Metrics) -> SourceRunner:
+    def _make_source_runner(self, name: str, metrics: Metrics) -> SourceRunner:
         sinks = [sink for sink in self._sinks if name in sink.part.options.sources]
         part = self._config.sources[name].build()
         if any(sink.part.wants_transaction_metadata for sink in sinks):
@@ -274,11 +274,11 @@ class Pipeline(Service):
             for handler in sink.handlers:
                 handler.attach(parts, lmdb.with_name(f"{lmdb.name}-handlers") / sink.part.name / handler.name)
 
-    def _taken(self) -> None:
+    def _wake_sources(self) -> None:
         for source in self._sources.values():
             source.wake()
 
-    def _done(self, item: Item, sink: str) -> None:
+    def _acknowledge(self, item: Item, sink: str) -> None:
         self._sources[item.batch.source.name].acknowledge(item, sink)
 
     def _describe(self, item: Item) -> Described:
@@ -291,12 +291,12 @@ class Pipeline(Service):
         with_snapshots = {runner.name for runner in self._sources.values() if runner.snapshots.are_taken}
         while not self._lifecycle.stopping.wait(self._config.ticker_interval):
             for part, stats in self.stats().items():
-                brief = {"snapshots": shown_briefly(stats["snapshots"])} if part in with_snapshots else {}
+                brief = {"snapshots": show_briefly(stats["snapshots"])} if part in with_snapshots else {}
                 counters = {**stats, **brief}
                 log.info("%s: %s", part, " ".join(f"{key}={value}" for key, value in counters.items()))
 
 
-def _left_alone(source: type[Source]) -> str:
+def _describe_left_alone(source: type[Source]) -> str:
     """The reason of a source that no sink names."""
     reason = "no sink takes from it: it is not started"
     return f"{reason}, and {source.when_left_alone}" if source.when_left_alone else reason

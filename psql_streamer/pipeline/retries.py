@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from psql_streamer.errors import Outcome, StreamerError, outcome
+from psql_streamer.errors import Outcome, StreamerError, choose_outcome
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.retry_limits import LIMITS, Backoff, Tried
 
@@ -49,7 +49,7 @@ class Retries:
                     recover()
                 work()
             except StreamerError as error:
-                if outcome(error) is not Outcome.RETRY or time.monotonic() > give_up_at:
+                if choose_outcome(error) is not Outcome.RETRY or time.monotonic() > give_up_at:
                     raise
                 self._wait(error, backoff)
             else:
@@ -59,7 +59,7 @@ class Retries:
 
     def _wait(self, error: StreamerError, backoff: Backoff) -> None:
         """Tell and count the failure, and pause."""
-        pause = backoff.next()
+        pause = backoff.draw_pause()
         self._metrics.count_error(self._part, error)
         if self._stop.is_set():
             log.warning("%s: %s (attempt %d, the last: the service stops)", self._part, error, backoff.attempts)

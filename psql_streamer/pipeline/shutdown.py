@@ -71,9 +71,9 @@ class Shutdown:
         while True:
             for number in os.read(heard, 64):
                 if number in _STOPPING:
-                    self._told(signal.Signals(number))
+                    self._obey_signal(signal.Signals(number))
 
-    def _told(self, number: signal.Signals) -> None:
+    def _obey_signal(self, number: signal.Signals) -> None:
         self._signals += 1
         if self._signals == 1:
             self._stop()
@@ -87,7 +87,10 @@ class Shutdown:
 
     def _end_after(self, seconds: float) -> None:
         time.sleep(seconds)
-        _say(logging.ERROR, f"not stopped within {seconds:.1f} s, ending all the same: {'; '.join(_all_places())}")
+        _say(
+            logging.ERROR,
+            f"not stopped within {seconds:.1f} s, ending all the same: {'; '.join(_describe_all_places())}",
+        )
         os._exit(FORCED)
 
 
@@ -99,21 +102,21 @@ def _say(level: int, text: str, seconds: float = LAST_MESSAGE_SECONDS) -> None:
         saying.join(seconds)
 
 
-def _all_places() -> list[str]:
-    return places_of({thread.name for thread in threading.enumerate()} - {"signals", "shutdown", "last words"})
+def _describe_all_places() -> list[str]:
+    return describe_places({thread.name for thread in threading.enumerate()} - {"signals", "shutdown", "last words"})
 
 
-def places_of(names: Collection[str]) -> list[str]:
+def describe_places(names: Collection[str]) -> list[str]:
     """Where in our code, or a part's, the threads of these names are: `sink.k in flush (producer.py:120)`."""
     frames = sys._current_frames()
     return [
-        f"{thread.name} in {_place(frames[thread.ident])}"
+        f"{thread.name} in {_describe_place(frames[thread.ident])}"
         for thread in threading.enumerate()
         if thread.name in names and thread.ident in frames
     ]
 
 
-def _place(frame: FrameType) -> str:
+def _describe_place(frame: FrameType) -> str:
     """The innermost call that is not one of Python's own library."""
     at: FrameType | None = frame
     while at is not None and _is_library(at.f_code.co_filename):

@@ -68,7 +68,7 @@ class SinkRunner:
         limit = part.options.queue_bytes
         # The first queue is bounded in bytes alone, so that a sink that is away keeps its neighbours going for long.
         self._queues = [
-            BoundedQueue[Item](limit, join=_joined),
+            BoundedQueue[Item](limit, join=_join_by_source),
             *(BoundedQueue[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
         ]
         self._ahead = handlers[0].batches_at_once if handlers else 1
@@ -130,13 +130,13 @@ class SinkRunner:
 
     def status(self) -> Status:
         """The sink's own status, or what is being tried again."""
-        return self._status(self.name, len(self.handlers), self.part)
+        return self._compute_status(self.name, len(self.handlers), self.part)
 
-    def handler_status(self) -> Mapping[str, Status]:
+    def collect_handler_status(self) -> Mapping[str, Status]:
         """The same of each of its handlers, by part."""
         names = [f"handler.{handler.name}" for handler in self.handlers]
         return {
-            name: self._status(name, place, handler)
+            name: self._compute_status(name, place, handler)
             for place, (name, handler) in enumerate(zip(names, self.handlers, strict=True))
         }
 
@@ -145,7 +145,7 @@ class SinkRunner:
         used, limit = sum(queue.used for queue in self._queues), sum(queue.limit for queue in self._queues)
         return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
 
-    def handler_stats(self) -> Mapping[str, Stats]:
+    def collect_handler_stats(self) -> Mapping[str, Stats]:
         """The counters of its handlers, by part."""
         return {f"handler.{handler.name}": handler.stats() for handler in self.handlers}
 
@@ -154,7 +154,7 @@ class SinkRunner:
         self._lifecycle.start(name, start, FIRST_START_PAUSE_SECONDS)
         self._started.add(name)
 
-    def _status(self, name: str, place: int, part: Sink | Handler) -> Status:
+    def _compute_status(self, name: str, place: int, part: Sink | Handler) -> Status:
         if name not in self._started:
             problem = self._lifecycle.start_problem(name)
             return Status(False, problem) if problem else _STARTING
@@ -179,7 +179,7 @@ class SinkRunner:
                 following.put(Item(last, () if rest is not None else item.batch_numbers), self._abandon)
                 at_work = item, rest
 
-        self._work(place, f"handler.{handler.name}", self._items(place, transform), handler.start)
+        self._work(place, f"handler.{handler.name}", self._make_taker(place, transform), handler.start)
 
     def _deliver(self) -> None:
         place = len(self.handlers)
@@ -222,13 +222,13 @@ class SinkRunner:
             what = f"rule {aside.rule!r} puts rows aside, and sinks of this type lose such rows"
             raise SinkRefused(what, "let the rule stop or give nulls, or use a sink with takes_rejected_rows")
 
-    def _items(self, place: int, work: Callable[[Item], None]) -> Callable[[], _Job | None]:
+    def _make_taker(self, place: int, work: Callable[[Item], None]) -> Callable[[], _Job | None]:
         """Gives what is to be done for one item after the other."""
         held: Item | None = None
 
         def take() -> _Job | None:
             nonlocal held
-            item, held = self._next(place, held)
+            item, held = self._take_next(place, held)
             return None if item is None else (item.batch.source.name, partial(work, item))
 
         return take
@@ -252,7 +252,7 @@ class SinkRunner:
                 return
             self._at_work.discard(place)
 
-    def _next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
+    def _take_next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
         queue = self._queues[place]
         first = held or queue.get(LOOK_SECONDS)
@@ -262,9 +262,9 @@ class SinkRunner:
         items = [first]
         while len(items) < most and (following := queue.get(0.0)) is not None:
             if following.batch.source != first.batch.source:
-                return _merged(items), following
+                return _merge_items(items), following
             items.append(following)
-        return _merged(items), None
+        return _merge_items(items), None
 
     def _is_over(self, place: int) -> bool:
         """Whether nothing more comes: no earlier stage can still pass something on."""
@@ -278,11 +278,11 @@ class SinkRunner:
                 thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _merged(items: Sequence[Item]) -> Item:
+def _merge_items(items: Sequence[Item]) -> Item:
     return Item(merge([item.batch for item in items]), tuple(chain.from_iterable(item.batch_numbers for item in items)))
 
 
-def _joined(items: Sequence[Item]) -> Sequence[Item]:
+def _join_by_source(items: Sequence[Item]) -> Sequence[Item]:
     """Those of one source that stand behind one another are one. They stay in their order, whatever their origins are:
     a source gives batches of several where it reads what several servers wrote.
     """
@@ -295,4 +295,4 @@ def _joined(items: Sequence[Item]) -> Sequence[Item]:
             run = last[origin.name] = []
             runs.append(run)
         run.append(item)
-    return [_merged(run) for run in runs]
+    return [_merge_items(run) for run in runs]

@@ -100,7 +100,7 @@ class SnapshotRequests:
     def load(self) -> None:
         """Read what was asked before this process; the store must be open."""
         with self._changing:
-            self._stored = {stored.request.id: stored for stored in self._store.snapshots(self._part.name)}
+            self._stored = {stored.request.id: stored for stored in self._store.read_snapshots(self._part.name)}
             self._loaded = True
 
     def pass_on(self) -> None:
@@ -108,16 +108,16 @@ class SnapshotRequests:
         with self._changing:
             self._tell_source()
 
-    def known(self) -> list[KnownSnapshot]:
+    def list_known(self) -> list[KnownSnapshot]:
         """All of them, in the order in which they began or will."""
         stored = self._stored
-        found = [self._merged(progress, stored.get(progress.id)) for progress in self._part.snapshots()]
+        found = [self._merge_stored(progress, stored.get(progress.id)) for progress in self._part.list_snapshots()]
         told = {snapshot.progress.id for snapshot in found}
-        return found + [self._not_taken_up(one) for one in stored.values() if one.request.id not in told]
+        return found + [self._make_not_taken_up(one) for one in stored.values() if one.request.id not in told]
 
     def find(self, name: str) -> KnownSnapshot:
         """The snapshot of this id; NoSuchSnapshot when there is none."""
-        for snapshot in self.known():
+        for snapshot in self.list_known():
             if snapshot.progress.id == name:
                 return snapshot
         raise NoSuchSnapshot(f"source {self._part.name} has no snapshot {name}", "GET /snapshots lists all of them")
@@ -137,7 +137,7 @@ class SnapshotRequests:
         with self._changing:
             self._require_free(tables, keys is not None)
             last = max((stored.request.asked_at for stored in self._stored.values()), default=0.0)
-            taken = [*self._stored, *(progress.id for progress in self._part.snapshots())]
+            taken = [*self._stored, *(progress.id for progress in self._part.list_snapshots())]
             # Two of the same instant keep their order.
             request = make_request(tables, taken, not_before=last + 1e-6, keys=keys)
             self._remember(StoredSnapshot(request))
@@ -160,7 +160,7 @@ class SnapshotRequests:
             if _is_so(snapshot, wanted):
                 return snapshot
             _require_possible(snapshot)
-            stored = self._stored.get(name) or StoredSnapshot(_request_of(snapshot.progress))
+            stored = self._stored.get(name) or StoredSnapshot(_make_request(snapshot.progress))
             self._remember(replace(stored, request=replace(stored.request, wanted=wanted)))
         log.info("source.%s: snapshot %s: %s was asked for", self._part.name, name, wanted.value)
         return self.find(name)
@@ -176,7 +176,7 @@ class SnapshotRequests:
         self._look_at = now + _REQUEST_LOOK_SECONDS
         if not any(self._is_open(one) for one in self._stored.values()):
             return
-        for progress in self._part.snapshots():
+        for progress in self._part.list_snapshots():
             stored = self._stored.get(progress.id)
             if progress.state.ended and stored is not None and self._is_open(stored):
                 self._ended = {**self._ended, progress.id: (batch_number + 1, progress.state)}
@@ -227,11 +227,11 @@ class SnapshotRequests:
         if not review.ended:
             what = f"source {self._part.name} has not said within {_REVIEW_SECONDS:g} s whether it can be taken"
             raise SourceUnavailable(what, "look at the server, and ask again")
-        review.result()
+        review.require_result()
 
     def _require_free(self, tables: Sequence[TableRequest], of_keys: bool) -> None:
         """SnapshotConflict when an unfinished snapshot of the same kind has one of the tables."""
-        for snapshot in self.known():
+        for snapshot in self.list_known():
             progress = snapshot.progress
             if progress.state.ended or (progress.keys is not None) is not of_keys:
                 continue
@@ -241,14 +241,14 @@ class SnapshotRequests:
                     f"table {found} is in snapshot {progress.id}, which has not ended", "wait for it, or cancel it"
                 )
 
-    def _merged(self, progress: SnapshotProgress, stored: StoredSnapshot | None) -> KnownSnapshot:
+    def _merge_stored(self, progress: SnapshotProgress, stored: StoredSnapshot | None) -> KnownSnapshot:
         if stored is None:
             return KnownSnapshot(self._part.name, progress, (), Wanted.RUN)
         if stored.ended is not None and progress.state is not stored.ended:
             progress = replace(progress, state=stored.ended)
         return KnownSnapshot(self._part.name, progress, stored.request.tables, stored.request.wanted)
 
-    def _not_taken_up(self, stored: StoredSnapshot) -> KnownSnapshot:
+    def _make_not_taken_up(self, stored: StoredSnapshot) -> KnownSnapshot:
         request = stored.request
         state, reason = _NOT_TAKEN_UP[request.wanted]
         if stored.ended is not None:
@@ -266,7 +266,7 @@ def _as_told(stored: StoredSnapshot) -> SnapshotRequest:
     return stored.request if stored.ended is None else replace(stored.request, wanted=Wanted.CANCEL)
 
 
-def _request_of(progress: SnapshotProgress) -> SnapshotRequest:
+def _make_request(progress: SnapshotProgress) -> SnapshotRequest:
     """Of a snapshot that the source began by itself."""
     tables = tuple(TableRequest(table.table) for table in progress.tables)
     return SnapshotRequest(progress.id, tables, asked_at=progress.asked_at)

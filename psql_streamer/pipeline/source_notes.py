@@ -36,7 +36,7 @@ class SourceNotes:
         has_reached, place_in_transactions: Source.has_reached, Source.keeps_place_in_transactions.
         Without a transactional sink, notes that were made once mean nothing from now on.
         """
-        self._lineage = self._store.lineage(self._source)
+        self._lineage = self._store.read_lineage(self._source)
         if self._sink is None:
             if self._lineage:
                 self._store.put_lineage(self._source, "")

@@ -86,10 +86,10 @@ class SourceRunner:
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self.snapshots = SnapshotRequests(part, store, self._is_started, lifecycle.stopping)
 
-    def published(self) -> Sequence[Relation] | None:
-        """See Source.published. It is tried for as long as a start."""
+    def list_published(self) -> Sequence[Relation] | None:
+        """See Source.list_published. It is tried for as long as a start."""
         found: list[Sequence[Relation] | None] = []
-        self._start(lambda: found.append(self.part.published()))
+        self._start(lambda: found.append(self.part.list_published()))
         return found[0] if found else None
 
     def start(self) -> None:
@@ -149,10 +149,10 @@ class SourceRunner:
         if durable is None or durable == self._stored:
             return
         self._storing_since = began = time.monotonic()
-        for handler in self._handlers():
+        for handler in self._list_handlers():
             handler.note_durable(self.part.name, durable)
-        shapes = self._shapes_until(batch_number)
-        self._store.put(self.part.name, self._record(durable, batch_number), shapes, self._dropped_until(durable))
+        shapes = self._list_shapes_until(batch_number)
+        self._store.put(self.part.name, self._record(durable, batch_number), shapes, self._take_dropped_until(durable))
         self._forget_shapes(len(shapes))
         self._storing_since = None
         self._metrics.observe_stage("store", self.name, time.monotonic() - began)
@@ -164,8 +164,8 @@ class SourceRunner:
     def describe(self, item: Item) -> Described:
         """What a transaction notes that ends with an item, and what asks the source for what it commits."""
         position, batch_number = item.batch.position, item.batch_numbers[-1]
-        note = self._notes.make(self._record(position, batch_number), self._shapes_until(batch_number))
-        return note, partial(self.part.consumed_offsets, position)
+        note = self._notes.make(self._record(position, batch_number), self._list_shapes_until(batch_number))
+        return note, partial(self.part.find_consumed_offsets, position)
 
     def acknowledge(self, item: Item, sink: str) -> None:
         """A sink has a batch, or several that were merged, durably."""
@@ -186,7 +186,7 @@ class SourceRunner:
             age = time.monotonic() - began
             return Status(False, f"its position has not been stored for {age:.0f} s: look at the disk that lmdb is on")
         with self._lock:
-            oldest = self._tracker.oldest()
+            oldest = self._tracker.find_oldest()
         if status.ok and oldest is not None:
             age = time.monotonic() - oldest[0]
             if age > _STALLED_AFTER_SECONDS:
@@ -198,17 +198,17 @@ class SourceRunner:
         with self._lock:
             in_flight = len(self._tracker)
         stored = {"stored_position": str(self._stored)} if self._stored else {}
-        return {**self.part.stats(), **stored, "batches_in_flight": in_flight, **self._snapshot_stats()}
+        return {**self.part.stats(), **stored, "batches_in_flight": in_flight, **self._summarize_snapshots()}
 
-    def _snapshot_stats(self) -> Stats:
+    def _summarize_snapshots(self) -> Stats:
         if not self.snapshots.are_taken:
             return {}
-        return {"snapshots": summarize([snapshot.progress for snapshot in self.snapshots.known()])}
+        return {"snapshots": summarize([snapshot.progress for snapshot in self.snapshots.list_known()])}
 
     def _is_started(self) -> bool:
         return self._thread.ident is not None
 
-    def _shapes_until(self, batch_number: int) -> list[Relation]:
+    def _list_shapes_until(self, batch_number: int) -> list[Relation]:
         with self._lock:
             return [shape for of_batch, shape in self._new_shapes if of_batch <= batch_number]
 
@@ -224,10 +224,10 @@ class SourceRunner:
         if now < self._look_for_dropped_at:
             return
         self._look_for_dropped_at = now + _DROPPED_LOOK_SECONDS
-        remembered = self._store.relations(self.part.name)
+        remembered = self._store.read_relations(self.part.name)
         self._dropped = self.part.find_dropped(remembered) if remembered else None
 
-    def _dropped_until(self, position: Position) -> Sequence[Relation]:
+    def _take_dropped_until(self, position: Position) -> Sequence[Relation]:
         dropped = self._dropped
         if dropped is None or not self.part.has_reached(position, dropped[0]):
             return ()
@@ -239,7 +239,7 @@ class SourceRunner:
 
     def _connect(self) -> None:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
-        stream = dict(self.part.stream_identity())
+        stream = dict(self.part.read_stream_identity())
         if self._stream is not None:
             require_same_stream(self.part, f"position {self._position}", self._stream, stream)
             self.part.start(self._position)
@@ -258,13 +258,13 @@ class SourceRunner:
         resume = choose_position(self.part, record, stream)
         if record is not None:
             self._serial = record.serial
-            self.part.remember(self._store.relations(self.part.name))
+            self.part.remember(self._store.read_relations(self.part.name))
             if resume.overriding and resume.position is not None:
                 self._log_override(record.position, resume.position)
                 if record.stream == stream:
                     resume = replace(resume, position=self.part.move_position(record.position, resume.position))
         self.snapshots.pass_on()
-        for handler in self._handlers():
+        for handler in self._list_handlers():
             handler.begin_stream(self.part.name, resume.position)
         self.part.start(resume.position)
         self._position, self._stream = resume.position, stream
@@ -278,12 +278,12 @@ class SourceRunner:
     def _refuse_circles(self) -> None:
         """SourceRefused when a sink may write what the source reads."""
         parts = [sink.part for sink in self._sinks]
-        for sink, found in find_circles(parts, self.part.name, self.part.topics_read(), self._allows_circles):
+        for sink, found in find_circles(parts, self.part.name, self.part.describe_topics_read(), self._allows_circles):
             if found.severity is Severity.ERROR:
                 raise SourceRefused(f"sink.{sink.name} {found.problem}", found.remedy)
             log.warning("sink.%s %s: %s", sink.name, found.problem, found.remedy)
 
-    def _handlers(self) -> Iterator[Handler]:
+    def _list_handlers(self) -> Iterator[Handler]:
         return (handler for sink in self._sinks for handler in sink.handlers)
 
     def _log_override(self, stored: Position, override: Position) -> None:
@@ -355,4 +355,4 @@ class SourceRunner:
         return self._last_bytes >= WORK_AHEAD_BYTES
 
     def _is_done(self, sink: SinkRunner) -> bool:
-        return not self._tracker.unacknowledged(sink.name)
+        return not self._tracker.count_unacknowledged(sink.name)

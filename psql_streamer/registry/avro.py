@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from psql_streamer.registry.errors import NotOfSchemaError, SchemaError
-from psql_streamer.registry.numbers import MOST_SCALE, decimal_number, double_value, float_value
+from psql_streamer.registry.numbers import MOST_SCALE, convert_double, convert_float, render_decimal
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 """Reads the value that begins at a place, and says where it ends. Raises one of _BROKEN."""
@@ -48,13 +48,13 @@ def make_avro_decoder(text: str, references: Sequence[str]) -> Callable[[bytes],
             if end == len(payload):
                 return msgspec.json.encode(value)
         except _BROKEN as error:
-            raise NotOfSchemaError(_reason(error)) from None
+            raise NotOfSchemaError(_describe_error(error)) from None
         raise NotOfSchemaError(f"{len(payload) - end} bytes are left over behind the value")
 
     return decode
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "its values are nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -79,7 +79,7 @@ class _Compiler:
         if isinstance(schema, str):
             return self._find(schema, namespace)
         if isinstance(schema, list):
-            return _union([self.compile(branch, namespace) for branch in schema], _null_in(schema))
+            return _make_union_reader([self.compile(branch, namespace) for branch in schema], _find_null(schema))
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.compile(kind, namespace)
@@ -87,16 +87,16 @@ class _Compiler:
             case "record" | "error":
                 return self._record(schema, namespace)
             case "enum":
-                return self._add(schema, namespace, _enum([str(symbol) for symbol in schema["symbols"]]))
+                return self._add(schema, namespace, _make_enum_reader([str(symbol) for symbol in schema["symbols"]]))
             case "fixed":
-                return self._add(schema, namespace, _fixed(schema))
+                return self._add(schema, namespace, _make_fixed_reader(schema))
             case "array":
-                return _array(self.compile(schema["items"], namespace))
+                return _make_array_reader(self.compile(schema["items"], namespace))
             case "map":
-                return _map(self.compile(schema["values"], namespace))
+                return _make_map_reader(self.compile(schema["values"], namespace))
             case "bytes":
-                scale = _decimal_scale(schema)
-                return _read_bytes if scale is None else _decimal(_read_bytes, scale)
+                scale = _find_decimal_scale(schema)
+                return _read_bytes if scale is None else _make_decimal_reader(_read_bytes, scale)
         return self._find(kind, namespace)
 
     def _record(self, schema: Mapping[str, Any], namespace: str) -> Read:
@@ -108,14 +108,14 @@ class _Compiler:
                 found[name], at = read_field(data, at)
             return found, at
 
-        full = _full_name(schema, namespace)
+        full = _make_full_name(schema, namespace)
         self._define(full, read)
         inner = full.rpartition(".")[0]
         fields += [(str(field["name"]), self.compile(field["type"], inner)) for field in schema["fields"]]
         return read
 
     def _add(self, schema: Mapping[str, Any], namespace: str, read: Read) -> Read:
-        self._define(_full_name(schema, namespace), read)
+        self._define(_make_full_name(schema, namespace), read)
         return read
 
     def _define(self, name: str, read: Read) -> None:
@@ -131,7 +131,7 @@ class _Compiler:
         return found
 
 
-def _full_name(schema: Mapping[str, Any], namespace: str) -> str:
+def _make_full_name(schema: Mapping[str, Any], namespace: str) -> str:
     name = str(schema["name"])
     if "." in name:
         return name
@@ -139,12 +139,12 @@ def _full_name(schema: Mapping[str, Any], namespace: str) -> str:
     return f"{inside}.{name}" if inside else name
 
 
-def _null_in(branches: Sequence[Any]) -> int | None:
+def _find_null(branches: Sequence[Any]) -> int | None:
     """Which branch is null."""
     return branches.index("null") if "null" in branches else None
 
 
-def _decimal_scale(schema: Mapping[str, Any]) -> int | None:
+def _find_decimal_scale(schema: Mapping[str, Any]) -> int | None:
     """None for bytes that are no decimal; a logical type that is not as Avro has it counts for nothing there."""
     scale = schema.get("scale", 0)
     is_decimal = schema.get("logicalType") == "decimal" and isinstance(scale, int) and abs(scale) <= MOST_SCALE
@@ -191,13 +191,13 @@ def _read_int(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_float(data: bytes, at: int) -> tuple[float | str, int]:
-    return float_value(_FLOAT.unpack_from(data, at)[0]), at + 4
+    return convert_float(_FLOAT.unpack_from(data, at)[0]), at + 4
 
 
 def _read_double(data: bytes, at: int) -> tuple[float | str, int]:
     number = _DOUBLE.unpack_from(data, at)[0]
     # What is no number is not 0 when it is subtracted from itself.
-    return (number if number - number == 0 else double_value(number)), at + 8
+    return (number if number - number == 0 else convert_double(number)), at + 8
 
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
@@ -236,15 +236,15 @@ _PRIMITIVES: Mapping[str, Read] = {
 }
 
 
-def _decimal(read_bytes: Read, scale: int) -> Read:
+def _make_decimal_reader(read_bytes: Read, scale: int) -> Read:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         unscaled, at = read_bytes(data, at)
-        return decimal_number(unscaled, scale), at
+        return render_decimal(unscaled, scale), at
 
     return read
 
 
-def _enum(symbols: Sequence[str]) -> Read:
+def _make_enum_reader(symbols: Sequence[str]) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         number, at = _read_long(data, at)
         if number < 0:
@@ -254,7 +254,7 @@ def _enum(symbols: Sequence[str]) -> Read:
     return read
 
 
-def _fixed(schema: Mapping[str, Any]) -> Read:
+def _make_fixed_reader(schema: Mapping[str, Any]) -> Read:
     size = int(schema["size"])
 
     def read(data: bytes, at: int) -> tuple[bytes, int]:
@@ -271,14 +271,14 @@ def _fixed(schema: Mapping[str, Any]) -> Read:
         raise SchemaError("it has a type of less than no bytes")
     if size == _UUID_BYTES and schema.get("logicalType") == "uuid":
         return read_uuid
-    scale = _decimal_scale(schema)
-    return read if scale is None or not size else _decimal(read, scale)
+    scale = _find_decimal_scale(schema)
+    return read if scale is None or not size else _make_decimal_reader(read, scale)
 
 
 _UUID_BYTES = 16
 
 
-def _array(read_item: Read) -> Read:
+def _make_array_reader(read_item: Read) -> Read:
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         found: list[Any] = []
         start = at
@@ -295,7 +295,7 @@ def _array(read_item: Read) -> Read:
     return read
 
 
-def _map(read_value: Read) -> Read:
+def _make_map_reader(read_value: Read) -> Read:
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
         found: dict[str, Any] = {}
         while True:
@@ -323,10 +323,10 @@ def _read_count(data: bytes, at: int) -> tuple[int, int]:
 _TOO_MANY = "an array or a map has more items than bytes"
 
 
-def _union(branches: Sequence[Read], null: int | None) -> Read:
+def _make_union_reader(branches: Sequence[Read], null: int | None) -> Read:
     """A value is written as that of its branch."""
     if null is not None and len(branches) == 2:
-        return _optional(branches[1 - null], null)
+        return _make_optional_reader(branches[1 - null], null)
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         number, at = _read_long(data, at)
@@ -337,7 +337,7 @@ def _union(branches: Sequence[Read], null: int | None) -> Read:
     return read
 
 
-def _optional(read_value: Read, null: int) -> Read:
+def _make_optional_reader(read_value: Read, null: int) -> Read:
     null_byte, value_byte = null << 1, (1 - null) << 1
 
     def read(data: bytes, at: int) -> tuple[Any, int]:

@@ -36,8 +36,8 @@ class RegistryClient:
         self.answers = 0
         self._timeout = options.timeout
         self._addresses = list(options.addresses)
-        self._headers = _headers(options)
-        self._tls = _tls(options) if any(url.scheme == "https" for url in options.addresses) else None
+        self._headers = _make_headers(options)
+        self._tls = _make_tls_context(options) if any(url.scheme == "https" for url in options.addresses) else None
 
     def get(self, path: str) -> Mapping[str, Any]:
         """The object that the registry has at a path. Raises RegistryError, or MissingSchemaError if no server that
@@ -102,7 +102,7 @@ class RegistryClient:
             response = connection.getresponse()
             return response.status, _read(response, time.monotonic() + self._timeout)
         except (OSError, http.client.HTTPException) as error:
-            raise _Silent(_reason(error)) from None
+            raise _Silent(_describe_error(error)) from None
         finally:
             connection.close()
 
@@ -117,7 +117,7 @@ class _Silent(Exception):
     """One server gave no answer, and another one may."""
 
 
-def _headers(options: RegistryOptions) -> dict[str, str]:
+def _make_headers(options: RegistryOptions) -> dict[str, str]:
     headers = {
         "Accept": "application/vnd.schemaregistry.v1+json, application/json",
         "User-Agent": "psql-streamer",
@@ -132,7 +132,7 @@ def _headers(options: RegistryOptions) -> dict[str, str]:
     return headers
 
 
-def _tls(options: RegistryOptions) -> ssl.SSLContext:
+def _make_tls_context(options: RegistryOptions) -> ssl.SSLContext:
     file = options.ca
     try:
         context = ssl.create_default_context(cafile=options.ca or None)
@@ -142,7 +142,7 @@ def _tls(options: RegistryOptions) -> ssl.SSLContext:
             context.load_cert_chain(options.certificate, options.key or None, password="")
     except (OSError, ValueError) as error:
         raise RegistryRefused(
-            f"the file {file} cannot be used for TLS with the schema registry ({_reason(error)})",
+            f"the file {file} cannot be used for TLS with the schema registry ({_describe_error(error)})",
             "look at ca, certificate and key: files in the form PEM, and a key without a password",
         ) from None
     return context
@@ -162,7 +162,7 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
     return b"".join(pieces)
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ssl.SSLError):

@@ -16,7 +16,7 @@ MOST_SCALE = 100_000
 """A decimal with a larger scale than this has as many digits, whatever its bytes are."""
 
 
-def decimal_number(unscaled: bytes, scale: int) -> Raw:
+def render_decimal(unscaled: bytes, scale: int) -> Raw:
     """An exact JSON number. unscaled: an integer in two's complement, big endian. ValueError where there is none."""
     if not unscaled or abs(scale) > MOST_SCALE:
         raise ValueError("a decimal has no bytes, or too large a scale")
@@ -30,13 +30,13 @@ def decimal_number(unscaled: bytes, scale: int) -> Raw:
     return Raw(f"-{digits}".encode() if number < 0 else digits.encode())
 
 
-def double_value(number: float) -> float | str:
+def convert_double(number: float) -> float | str:
     """A number, or the name of what is none, as Debezium's JSON has it."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def float_value(number: float) -> float | str:
+def convert_float(number: float) -> float | str:
     """The same for a number of 4 bytes: with as few digits as tell it from other numbers of 4 bytes."""
-    return float(str(np.float32(number))) if math.isfinite(number) else double_value(number)
+    return float(str(np.float32(number))) if math.isfinite(number) else convert_double(number)

@@ -7,10 +7,10 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
+from psql_streamer.options import PartOptions, PositiveDuration, refuse_longer_than
 
 
-def _one_or_more(value: object) -> object:
+def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
@@ -39,9 +39,7 @@ def _is_header_text(value: SecretStr) -> SecretStr:
     return value
 
 
-Urls = Annotated[
-    tuple[Annotated[str, AfterValidator(_is_url)], ...], BeforeValidator(_one_or_more), Field(min_length=1)
-]
+Urls = Annotated[tuple[Annotated[str, AfterValidator(_is_url)], ...], BeforeValidator(_as_list), Field(min_length=1)]
 HiddenText = Annotated[SecretStr, AfterValidator(_is_header_text)]
 
 
@@ -60,7 +58,7 @@ class RegistryOptions(PartOptions):
     ca: str = ""
     certificate: str = ""
     key: str = ""
-    timeout: Annotated[PositiveDuration, no_longer_than("1m", "a rebalance")] = 5.0
+    timeout: Annotated[PositiveDuration, refuse_longer_than("1m", "a rebalance")] = 5.0
 
     @property
     def addresses(self) -> tuple[SplitResult, ...]:

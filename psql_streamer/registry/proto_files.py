@@ -61,10 +61,10 @@ def read_proto_files(text: str, references: Mapping[str, str]) -> list[FileDescr
     """The files, each behind those that it imports; the last one is the schema's. Raises SchemaError, and
     RegistryRefused if there is no protoc.
     """
-    main = _of_base64(text, _MAIN)
+    main = _decode_base64(text, _MAIN)
     if main is None:
         return _compile(text, references)
-    files = [_of_base64(one, name) for name, one in references.items()]
+    files = [_decode_base64(one, name) for name, one in references.items()]
     given = [one for one in files if one is not None]
     if len(given) < len(files):
         raise SchemaError("the registry gives some of its files as descriptors, and others as text")
@@ -76,7 +76,7 @@ def read_proto_files(text: str, references: Mapping[str, str]) -> list[FileDescr
     return list(found.values())
 
 
-def _of_base64(text: str, name: str) -> FileDescriptorProto | None:
+def _decode_base64(text: str, name: str) -> FileDescriptorProto | None:
     """None for text of another form. name: by which other files import it."""
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
@@ -91,7 +91,7 @@ def _add_known(found: dict[str, FileDescriptorProto], name: str) -> None:
     if name in found:
         return
     if name in _MESSAGES:
-        found[name] = _known_message(name)
+        found[name] = _make_known_file(name)
     elif name == "confluent/meta.proto":
         found[name] = FileDescriptorProto(name=name, package="confluent", syntax="proto3")
     elif name.startswith("google/protobuf/"):
@@ -105,7 +105,7 @@ def _add_known(found: dict[str, FileDescriptorProto], name: str) -> None:
         found[name] = file
 
 
-def _known_message(name: str) -> FileDescriptorProto:
+def _make_known_file(name: str) -> FileDescriptorProto:
     package, message, fields = _MESSAGES[name]
     file = FileDescriptorProto(name=name, package=package, syntax="proto3")
     described = file.message_type.add(name=message)
@@ -123,8 +123,8 @@ def _compile(text: str, references: Mapping[str, str]) -> list[FileDescriptorPro
             "pip install grpcio-tools beside psql-streamer (the extra registry)",
         )
     with tempfile.TemporaryDirectory(prefix="psql-streamer-protoc") as folder:
-        for name, content in {**_known_texts(), **references, _MAIN: text}.items():
-            _write(Path(folder, _inside(name)), content)
+        for name, content in {**_render_known_texts(), **references, _MAIN: text}.items():
+            _write(Path(folder, _require_inside(name)), content)
         out = Path(folder, "descriptors")
         command = [
             *(sys.executable, "-P", "-m", "grpc_tools.protoc", f"-I{folder}", "--include_imports"),
@@ -160,7 +160,7 @@ def _write(path: Path, content: str) -> None:
 _OF_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
 
-def _known_texts() -> Mapping[str, str]:
+def _render_known_texts() -> Mapping[str, str]:
     found = {"confluent/meta.proto": _META}
     for name, (package, message, fields) in _MESSAGES.items():
         lines = "".join(f"{kind} {field} = {number}; " for number, (field, kind) in enumerate(fields.items(), 1))
@@ -168,7 +168,7 @@ def _known_texts() -> Mapping[str, str]:
     return found
 
 
-def _inside(name: str) -> PurePosixPath:
+def _require_inside(name: str) -> PurePosixPath:
     """The name of a file below a folder. A registry may give any."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:

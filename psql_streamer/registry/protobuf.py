@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from psql_streamer.registry.errors import NotOfSchemaError, SchemaError
-from psql_streamer.registry.numbers import decimal_number, double_value, float_value
+from psql_streamer.registry.numbers import convert_double, convert_float, render_decimal
 from psql_streamer.registry.proto_files import read_proto_files
 
 Convert = Callable[[Any], Any]
@@ -73,7 +73,7 @@ class _Decoder:
             within = written[index]
             names.append(within.name)
         descriptor = self._pool.FindMessageTypeByName(".".join(names))
-        found = GetMessageClass(descriptor), _converter(descriptor, {})
+        found = GetMessageClass(descriptor), _make_converter(descriptor, {})
         self._messages[indexes] = found
         return found
 
@@ -113,7 +113,7 @@ def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:
 _LONGEST_SHIFT = 35
 
 
-def _converter(descriptor: Descriptor, known: dict[str, Convert]) -> Convert:
+def _make_converter(descriptor: Descriptor, known: dict[str, Convert]) -> Convert:
     """known: those of messages by their names; that of this one is added, and those of what lies in it."""
     fields: list[tuple[str, bool, Convert]] = []
 
@@ -124,30 +124,30 @@ def _converter(descriptor: Descriptor, known: dict[str, Convert]) -> Convert:
         }
 
     known[descriptor.full_name] = convert
-    fields += [(field.name, field.has_presence, _field_converter(field, known)) for field in descriptor.fields]
+    fields += [(field.name, field.has_presence, _make_field_converter(field, known)) for field in descriptor.fields]
     return convert
 
 
-def _field_converter(field: FieldDescriptor, known: dict[str, Convert]) -> Convert:
+def _make_field_converter(field: FieldDescriptor, known: dict[str, Convert]) -> Convert:
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
-        convert_value = _value_converter(message.fields_by_name["value"], known)
-        return lambda held: {_name(name): convert_value(value) for name, value in held.items()}
-    convert = _value_converter(field, known)
+        convert_value = _make_value_converter(message.fields_by_name["value"], known)
+        return lambda held: {_render_map_key(name): convert_value(value) for name, value in held.items()}
+    convert = _make_value_converter(field, known)
     if field.is_repeated:
         return lambda held: [convert(value) for value in held]
     return convert
 
 
-def _value_converter(field: FieldDescriptor, known: dict[str, Convert]) -> Convert:
+def _make_value_converter(field: FieldDescriptor, known: dict[str, Convert]) -> Convert:
     if field.message_type is not None:
-        return _message_converter(field.message_type, known)
+        return _make_message_converter(field.message_type, known)
     if field.enum_type is not None:
-        return _enum_converter(field.enum_type)
+        return _make_enum_converter(field.enum_type)
     return _SCALARS.get(field.type, _as_it_is)
 
 
-def _message_converter(message: Descriptor, known: dict[str, Convert]) -> Convert:
+def _make_message_converter(message: Descriptor, known: dict[str, Convert]) -> Convert:
     name = message.full_name
     if name in _WRAPPERS:
         convert = _SCALARS.get(message.fields_by_name["value"].type, _as_it_is)
@@ -156,15 +156,15 @@ def _message_converter(message: Descriptor, known: dict[str, Convert]) -> Conver
         return _KNOWN[name]
     if name in known:
         return lambda held: known[name](held)
-    return _converter(message, known)
+    return _make_converter(message, known)
 
 
-def _enum_converter(enum: EnumDescriptor) -> Convert:
+def _make_enum_converter(enum: EnumDescriptor) -> Convert:
     names = {number: value.name for number, value in enum.values_by_number.items()}
     return lambda number: names.get(number, number)
 
 
-def _name(key: Any) -> str:
+def _render_map_key(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
@@ -173,8 +173,8 @@ def _as_it_is(value: Any) -> Any:
 
 
 _SCALARS: Mapping[int, Convert] = {
-    FieldDescriptor.TYPE_FLOAT: float_value,
-    FieldDescriptor.TYPE_DOUBLE: double_value,
+    FieldDescriptor.TYPE_FLOAT: convert_float,
+    FieldDescriptor.TYPE_DOUBLE: convert_double,
 }
 
 _WRAPPERS = frozenset(
@@ -184,5 +184,5 @@ _WRAPPERS = frozenset(
 
 _KNOWN: Mapping[str, Convert] = {
     "google.protobuf.Timestamp": lambda held: held.ToJsonString(),
-    "confluent.type.Decimal": lambda held: decimal_number(held.value, held.scale),
+    "confluent.type.Decimal": lambda held: render_decimal(held.value, held.scale),
 }

@@ -42,12 +42,12 @@ def fetch_schema(client: RegistryClient, schema: int | str) -> Schema:
     references: dict[str, str] = {}
     if kind != JSON:
         _fetch_references(client, found, form, references)
-    return Schema(kind, _text_of(found), references)
+    return Schema(kind, _require_text(found), references)
 
 
 def _fetch_references(client: RegistryClient, schema: Mapping[str, Any], form: str, found: dict[str, str]) -> None:
     """Add the schemas that one refers to, and those that these refer to, in front of them."""
-    for name, subject, version in _references_of(schema):
+    for name, subject, version in _parse_references(schema):
         if name in found:
             continue
         if len(found) == _MOST_REFERENCES:
@@ -56,10 +56,10 @@ def _fetch_references(client: RegistryClient, schema: Mapping[str, Any], form: s
         other = client.get(f"/subjects/{subject}/versions/{version}{form}")
         _fetch_references(client, other, form, found)
         del found[name]
-        found[name] = _text_of(other)
+        found[name] = _require_text(other)
 
 
-def _references_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
+def _parse_references(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     """The name, the subject as it stands in a path, and the version of each."""
     try:
         for one in schema.get("references") or ():
@@ -68,7 +68,7 @@ def _references_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
         raise SchemaError("its references are not as a registry writes them") from None
 
 
-def _text_of(schema: Mapping[str, Any]) -> str:
+def _require_text(schema: Mapping[str, Any]) -> str:
     text = schema.get("schema")
     if not isinstance(text, str):
         raise SchemaError("the registry's answer has no schema")

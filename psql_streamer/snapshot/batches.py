@@ -24,12 +24,12 @@ from psql_streamer.model import (
     SourceInfo,
     TransactionMetadata,
     Transactions,
-    batch_overhead,
+    measure_batch_overhead,
 )
 from psql_streamer.snapshot.held import Piece
 
 
-def snapshot_batch(
+def make_snapshot_batch(
     source: SourceInfo,
     position: Position,
     piece: Piece,
@@ -48,9 +48,9 @@ def snapshot_batch(
     rows, greater than of those before them with the same commit number. moment: when they were read, microseconds since
     1970-01-01 UTC. ids: of what type the source's ids of transactions are; PostgreSQL's if it is not said.
     """
-    made = _deletes(piece) if piece.gone else _reads(piece)
-    uuid = row_uuids(snapshot.id, str(piece.relation), piece.keys)
-    changes = CellTable.of([replace(made, seq=made.seq + first_seq, uuid=uuid)])
+    made = _make_deletes(piece) if piece.gone else _make_reads(piece)
+    uuid = compute_row_uuids(snapshot.id, str(piece.relation), piece.keys)
+    changes = CellTable.from_changes([replace(made, seq=made.seq + first_seq, uuid=uuid)])
     return Batch(
         source,
         position,
@@ -60,16 +60,16 @@ def snapshot_batch(
         changes,
         schema_changes=tuple(schema_changes),
         transaction_metadata=transaction_metadata,
-        nbytes=piece.size + batch_overhead(changes),
+        nbytes=piece.size + measure_batch_overhead(changes),
         received_at=received_at,
     )
 
 
-def _reads(piece: Piece) -> Changes:
-    return Changes.of_new_rows(piece.relation, piece.columns, np.zeros(len(piece.keys), np.int32), RowOp.READ)
+def _make_reads(piece: Piece) -> Changes:
+    return Changes.from_new_rows(piece.relation, piece.columns, np.zeros(len(piece.keys), np.int32), RowOp.READ)
 
 
-def _deletes(piece: Piece) -> Changes:
+def _make_deletes(piece: Piece) -> Changes:
     """As the stream has deletes of a table whose old rows are their keys, whatever its replica identity is."""
     count, relation = len(piece.keys), piece.relation
     if relation.old_rows_are_whole:
@@ -82,7 +82,7 @@ def _deletes(piece: Piece) -> Changes:
     return Changes(relation, relation.columns, rows, op, rows, np.zeros(count, np.int32), empty, old)
 
 
-def row_uuids(snapshot: str, table: str, keys: pa.Array) -> NDArray[np.bytes_]:
+def compute_row_uuids(snapshot: str, table: str, keys: pa.Array) -> NDArray[np.bytes_]:
     """UUIDs of the rows with these keys: the same when they are read again for the same snapshot.
 
     They are 122 bits of two CRCs of the key, each mixed with what is the same for all rows of the table.

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import held_bytes
+from psql_streamer.binary_columns import read_value_bytes
 from psql_streamer.model import Changes, ColumnType, Image, Relation, RowOp, TextType, Transactions
 from psql_streamer.pgtype import PostgresType
 
@@ -28,61 +28,61 @@ class ChangedKeys:
     lacks: NDArray[np.bool_]
 
 
-def row_keys(columns: Sequence[pa.Array]) -> pa.Array:
+def join_row_keys(columns: Sequence[pa.Array]) -> pa.Array:
     """The key of each row, as one `binary`. columns: text forms of the key's columns, not null."""
     if len(columns) == 1:
         return columns[0]
-    return pc.binary_join_element_wise(*map(_escaped, columns), pa.scalar(_BETWEEN, pa.binary()))
+    return pc.binary_join_element_wise(*map(_escape_values, columns), pa.scalar(_BETWEEN, pa.binary()))
 
 
-def key_values(key: bytes, columns: int) -> tuple[str, ...]:
+def decode_key(key: bytes, columns: int) -> tuple[str, ...]:
     """The text forms of a key's columns. columns: how many it has."""
-    return tuple(part.decode("utf-8", "surrogateescape") for part in key_parts(key, columns))
+    return tuple(part.decode("utf-8", "surrogateescape") for part in split_key(key, columns))
 
 
-def key_parts(key: bytes, columns: int) -> list[bytes]:
+def split_key(key: bytes, columns: int) -> list[bytes]:
     """The same as bytes."""
-    return [key] if columns == 1 else [_unescaped(part) for part in key.split(_BETWEEN)]
+    return [key] if columns == 1 else [_unescape(part) for part in key.split(_BETWEEN)]
 
 
 def join_values(parts: Sequence[bytes]) -> bytes:
     """The key of one row, as row_keys has it. parts: text forms of its columns."""
-    return parts[0] if len(parts) == 1 else _BETWEEN.join(map(_escaped_one, parts))
+    return parts[0] if len(parts) == 1 else _BETWEEN.join(map(_escape_one, parts))
 
 
-def _escaped(values: pa.Array) -> pa.Array:
-    if not (held_bytes(values) <= _ESCAPE[0]).any():
+def _escape_values(values: pa.Array) -> pa.Array:
+    if not (read_value_bytes(values) <= _ESCAPE[0]).any():
         return values
-    return pa.array([None if one is None else _escaped_one(one) for one in values.to_pylist()], pa.binary())
+    return pa.array([None if one is None else _escape_one(one) for one in values.to_pylist()], pa.binary())
 
 
-def _escaped_one(value: bytes) -> bytes:
+def _escape_one(value: bytes) -> bytes:
     return value.replace(_ESCAPE, _ESCAPE + b"\2").replace(_BETWEEN, _ESCAPE + b"\1")
 
 
-def _unescaped(part: bytes) -> bytes:
+def _unescape(part: bytes) -> bytes:
     return part.replace(_ESCAPE + b"\1", _BETWEEN).replace(_ESCAPE + b"\2", _ESCAPE)
 
 
 def describe_key(relation: Relation) -> list[tuple[str, int | str]]:
     """Name and type (its OID, or its name) of the columns whose values row_keys has."""
     columns = (relation.columns[column] for column in relation.key_columns)
-    return [(column.name, _type_of(column.type)) for column in columns]
+    return [(column.name, _identify_type(column.type)) for column in columns]
 
 
-def _type_of(column_type: ColumnType) -> int | str:
+def _identify_type(column_type: ColumnType) -> int | str:
     if isinstance(column_type, PostgresType):
         return column_type.oid
     return column_type.native if isinstance(column_type, TextType) else str(column_type)
 
 
-def changed_keys(changes: Changes, transactions: Transactions) -> ChangedKeys:
+def collect_changed_keys(changes: Changes, transactions: Transactions) -> ChangedKeys:
     """Every key that some row had before or has after these changes. The relation has a key."""
-    xids = xids_of(transactions)[changes.tx]
+    xids = list_xids(transactions)[changes.tx]
     columns, nothing = changes.relation.key_columns, np.zeros(len(changes.before), np.bool_)
     parts = [
-        _of_image(changes.after, _new_keys(changes), xids, _lacks(changes.after)),
-        _of_image(changes.before, _keys(changes.before, columns), xids, nothing),
+        _collect_image_keys(changes.after, _join_new_keys(changes), xids, _find_lacking(changes.after)),
+        _collect_image_keys(changes.before, _join_keys(changes.before, columns), xids, nothing),
     ]
     return ChangedKeys(
         np.concatenate([part.xids for part in parts]),
@@ -91,23 +91,23 @@ def changed_keys(changes: Changes, transactions: Transactions) -> ChangedKeys:
     )
 
 
-def moved_without_values(changes: Changes) -> list[bytes]:
+def find_moved_without_values(changes: Changes) -> list[bytes]:
     """New keys of rows whose key was changed, and that came without a value: nobody else will give the value."""
     columns = changes.relation.key_columns
     old = changes.before.rows[changes.op[changes.before.rows] == RowOp.UPDATE]
     if not len(old):
         return []
     updated = changes.take(old)
-    lacks = _lacks(updated.after)
+    lacks = _find_lacking(updated.after)
     if not lacks.any():
         return []
-    keys = _new_keys(updated)
-    same = pc.equal(keys, _keys(updated.before, columns))
+    keys = _join_new_keys(updated)
+    same = pc.equal(keys, _join_keys(updated.before, columns))
     moved = lacks & ~pc.fill_null(same, True).to_numpy(zero_copy_only=False)
     return list(keys.filter(pa.array(moved)).to_pylist())
 
 
-def xids_of(transactions: Transactions) -> NDArray[np.uint32]:
+def list_xids(transactions: Transactions) -> NDArray[np.uint32]:
     """The xid of each transaction; 0 for what is none, and where a source has no such numbers."""
     if transactions.ids is None or not pa.types.is_integer(transactions.ids.type):
         return np.zeros(len(transactions), np.uint32)
@@ -115,22 +115,24 @@ def xids_of(transactions: Transactions) -> NDArray[np.uint32]:
     return found.astype(np.uint32)
 
 
-def _of_image(image: Image, keys: pa.Array, xids: NDArray[np.uint32], lacks: NDArray[np.bool_]) -> ChangedKeys:
+def _collect_image_keys(
+    image: Image, keys: pa.Array, xids: NDArray[np.uint32], lacks: NDArray[np.bool_]
+) -> ChangedKeys:
     there = pc.is_valid(keys).to_numpy(zero_copy_only=False)
     return ChangedKeys(xids[image.rows][there], keys.filter(pa.array(there)), lacks[there])
 
 
-def _keys(image: Image, columns: Sequence[int]) -> pa.Array:
+def _join_keys(image: Image, columns: Sequence[int]) -> pa.Array:
     """Null where the image lacks a column of the key."""
-    return row_keys([image.columns[column] for column in columns])
+    return join_row_keys([image.columns[column] for column in columns])
 
 
-def _new_keys(changes: Changes) -> pa.Array:
+def _join_new_keys(changes: Changes) -> pa.Array:
     """Of the new rows. What these lack of the key, because the update left it alone, the old ones have."""
-    return row_keys([_new_values(changes, column) for column in changes.relation.key_columns])
+    return join_row_keys([_fill_new_values(changes, column) for column in changes.relation.key_columns])
 
 
-def _new_values(changes: Changes, column: int) -> pa.Array:
+def _fill_new_values(changes: Changes, column: int) -> pa.Array:
     after, before = changes.after, changes.before
     values, absent = after.columns[column], after.absent.get(column)
     if absent is None or not absent.any() or not len(before):
@@ -140,7 +142,7 @@ def _new_values(changes: Changes, column: int) -> pa.Array:
     return pc.if_else(pa.array(from_before), before.columns[column].take(pa.array(at)), values)
 
 
-def _lacks(image: Image) -> NDArray[np.bool_]:
+def _find_lacking(image: Image) -> NDArray[np.bool_]:
     lacks = np.zeros(len(image), np.bool_)
     for absent in image.absent.values():
         lacks |= absent

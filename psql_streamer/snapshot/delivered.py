@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psql_streamer.model import Batch
-from psql_streamer.snapshot.changed_keys import xids_of
+from psql_streamer.snapshot.changed_keys import list_xids
 from psql_streamer.snapshot.fence import Fence
 
 _REMEMBERED_TRANSACTIONS = 1 << 18
@@ -46,7 +46,7 @@ class Delivered:
 
     def note_batch(self, batch: Batch) -> None:
         """See Given.note_batch."""
-        self.note(xids_of(batch.transactions))
+        self.note(list_xids(batch.transactions))
 
     def note(self, xids: NDArray[np.uint32]) -> None:
         """The next batch has changes of these transactions."""
@@ -57,11 +57,11 @@ class Delivered:
         new = self._xid[at] != xids
         self._xid[at[new]] = xids[new]
         self._turn[at[new]] = self.turn
-        greatest = _greatest(xids)
+        greatest = _find_greatest(xids)
         if self.latest is None or _is_later(greatest, self.latest):
             self.latest = greatest
 
-    def hidden_since(self, fence: Fence, turn: int, latest: int | None) -> set[int]:
+    def find_hidden_since(self, fence: Fence, turn: int, latest: int | None) -> set[int]:
         """The transactions that were given until a turn, and are not visible behind the fence. 64-bit xids.
 
         latest: of the xids that were given until that turn.
@@ -71,7 +71,7 @@ class Delivered:
             hidden.add(widened)
         return hidden
 
-    def unknown(self, fence: Fence, since: int) -> set[int]:
+    def find_unknown(self, fence: Fence, since: int) -> set[int]:
         """The transactions in progress of which nobody knows whether the stream gave them before this process began.
 
         since: the xid that came next then, 64 bits; 0 where nothing was given before.
@@ -87,7 +87,7 @@ class Delivered:
         return int(self._xid[xid % _REMEMBERED_TRANSACTIONS]) == xid & 0xFFFF_FFFF
 
 
-def _greatest(xids: NDArray[np.uint32]) -> int:
+def _find_greatest(xids: NDArray[np.uint32]) -> int:
     """By the order of xids, which goes in circles: all of them are within half of it."""
     first = xids[0]
     ahead = (xids - first).view(np.int32)

@@ -24,8 +24,8 @@ class Line(Protocol):
     def mark(self) -> Any:
         """Where the stream must have got before the rows are given; places of a source compare with each other."""
 
-    def newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Of changes, each by its transaction (changed_keys.xids_of), which may be newer than what was read."""
+    def select_newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Of changes, each by its transaction (changed_keys.list_xids), which may be newer than what was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Fence:
         """See Line.mark."""
         return Lsn(self.lsn)
 
-    def newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """See Line.newer. transactions: xids, 32 bits."""
-        return ~self.visible(self.widen(transactions))
+    def select_newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """See Line.select_newer. transactions: xids, 32 bits."""
+        return ~self.select_visible(self.widen(transactions))
 
-    def visible(self, xids: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def select_visible(self, xids: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the reading transaction sees what committed transactions did. xids: 64 bits."""
         running = np.array(self.xip, np.uint64)
         found: NDArray[np.bool_] = (xids < np.uint64(self.xmax)) & ~np.isin(xids, running)

@@ -154,7 +154,7 @@ class HeldChunk:
 
     def _take_out_keys(self, fence: Line) -> list[bytes]:
         notes, self._notes = self._notes, []
-        newer = fence.newer(np.concatenate([note.xids for note in notes]))
+        newer = fence.select_newer(np.concatenate([note.xids for note in notes]))
         if not newer.any():
             return []
         keys = pa.concat_arrays([note.keys for note in notes]).filter(pa.array(newer))
@@ -174,7 +174,7 @@ class HeldChunk:
 
     def _take_out_truncated(self, fence: Line) -> None:
         xids, self._truncated = self._truncated, []
-        if fence.newer(np.array(xids, np.uint32)).any():
+        if fence.select_newer(np.array(xids, np.uint32)).any():
             self._take_out(np.ones(len(self._left), np.bool_))
 
     def _take_out(self, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -49,10 +49,10 @@ class HeldKeys(HeldChunk):
         taken = super()._take_out_newer(keys)
         if not are_exact(self.likenesses):
             came = {liken(key, self.likenesses) for key in keys.to_pylist()}
-            self.doubtful = self.doubtful or any(liken(key, self.likenesses) in came for key in self._left_keys())
+            self.doubtful = self.doubtful or any(liken(key, self.likenesses) in came for key in self._list_left_keys())
         return taken
 
-    def _left_keys(self) -> list[bytes]:
+    def _list_left_keys(self) -> list[bytes]:
         left = self._left.copy()
         left[: self._given] = False
         found: list[bytes] = self._keys.filter(pa.array(left)).to_pylist()

@@ -63,7 +63,7 @@ class KeyCheck:
             self._bytes += len(document)
         self.complete = self.complete or (posted.complete and self.next == posted.first + len(posted.documents))
 
-    def waiting_from(self, first: int, most: int) -> tuple[bytes, ...]:
+    def list_waiting_from(self, first: int, most: int) -> tuple[bytes, ...]:
         """Keys that wait, by the number of the first of them."""
         at = first - self.settled
         return tuple(islice(self._waiting, at, at + most))

@@ -13,11 +13,11 @@ from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 
-from psql_streamer.event_reader.keys import members_of_key
-from psql_streamer.model import Column, text_form
+from psql_streamer.event_reader.keys import decode_key_columns
+from psql_streamer.model import Column, find_text_form
 from psql_streamer.pgtype import JsonForm, Logical, PgType, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID
-from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
+from psql_streamer.pgtypes.modifiers import VARHDRSZ, decode_numeric_modifier
 from psql_streamer.snapshots import KeyForm
 
 _DAY_0, _MOMENT_0 = date(1970, 1, 1), datetime(1970, 1, 1)
@@ -38,7 +38,7 @@ def read_key_documents(
 
     Raises BadKeyError, whose text says which one it is about.
     """
-    texts = tuple((column.name, _text_of(column, form)) for column in columns)
+    texts = tuple((column.name, _choose_reader(column, form)) for column in columns)
     found = []
     for number, document in enumerate(documents, first + 1):
         try:
@@ -53,16 +53,16 @@ _Text = Callable[[bytes], str]
 
 
 def _read(document: bytes, texts: Sequence[tuple[str, _Text]]) -> tuple[str, ...]:
-    members = members_of_key(document)
+    members = decode_key_columns(document)
     if members.keys() != {name for name, _ in texts}:
         if members.keys() >= {"schema", "payload"}:
             raise BadKeyError("has a schema: say that it is in the form debezium")
         names = ", ".join(name for name, _ in texts)
         raise BadKeyError(f"does not name the columns of the table's key, which are {names}, and no others")
-    return tuple(_checked(name, text, bytes(members[name])) for name, text in texts)
+    return tuple(_read_member(name, text, bytes(members[name])) for name, text in texts)
 
 
-def _checked(name: str, text: _Text, written: bytes) -> str:
+def _read_member(name: str, text: _Text, written: bytes) -> str:
     try:
         found = text(written)
         found.encode()
@@ -73,18 +73,18 @@ def _checked(name: str, text: _Text, written: bytes) -> str:
     return found
 
 
-def _text_of(column: Column, form: KeyForm) -> _Text:
-    kind = text_form(column.type)
+def _choose_reader(column: Column, form: KeyForm) -> _Text:
+    kind = find_text_form(column.type)
     assert kind is not None  # noqa: S101 - sources that look up keys have PostgreSQL's text forms
     known = kind.known or BY_OID.get(kind.oid)
     if known is None:
-        return _plain
+        return _read_plain
     if form is KeyForm.DEBEZIUM:
-        return _debezium(known, kind)
-    return _FORMS.get(known.form, _plain)
+        return _choose_debezium_reader(known, kind)
+    return _FORMS.get(known.form, _read_plain)
 
 
-def _plain(written: bytes) -> str:
+def _read_plain(written: bytes) -> str:
     """A string is its text. Numbers keep their digits."""
     lead = written[:1]
     if lead == b'"':
@@ -95,34 +95,34 @@ def _plain(written: bytes) -> str:
     return written.decode()
 
 
-def _document(written: bytes) -> str:
+def _read_document(written: bytes) -> str:
     return written.decode()
 
 
-def _bytes(written: bytes) -> str:
+def _read_bytes(written: bytes) -> str:
     """Base64; a text that PostgreSQL writes is none, it begins with a backslash."""
-    text = _plain(written)
-    return text if text.startswith("\\x") else "\\x" + _base64(text).hex()
+    text = _read_plain(written)
+    return text if text.startswith("\\x") else "\\x" + _decode_base64(text).hex()
 
 
-def _base64(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except Base64Error:
         raise ValueError from None
 
 
-_FORMS: Mapping[JsonForm, _Text] = {JsonForm.BASE64: _bytes, JsonForm.EMBEDDED: _document}
+_FORMS: Mapping[JsonForm, _Text] = {JsonForm.BASE64: _read_bytes, JsonForm.EMBEDDED: _read_document}
 
 
-def _debezium(known: PgType, kind: PostgresType) -> _Text:
+def _choose_debezium_reader(known: PgType, kind: PostgresType) -> _Text:
     modifier = known.base_typmod if known.base_oid else kind.typmod
     if known.element is not None or known.logical in _NOT_READ:
         return _refuse
     by_modifier = _BY_MODIFIER.get(known.logical)
     if by_modifier is not None:
         return by_modifier(modifier)
-    return _BY_LOGICAL.get(known.logical, _plain)
+    return _BY_LOGICAL.get(known.logical, _read_plain)
 
 
 def _refuse(_: bytes) -> str:
@@ -133,75 +133,75 @@ def _refuse(_: bytes) -> str:
 _NOT_READ = frozenset({Logical.BIT, Logical.VARBIT, Logical.MONEY, Logical.INTERVAL, Logical.POINT})
 
 
-def _date(written: bytes) -> str:
+def _read_date(written: bytes) -> str:
     if written[:1] == b'"':
-        return _plain(written)
+        return _read_plain(written)
     return (_DAY_0 + timedelta(int(written))).isoformat()
 
 
-def _micros(written: bytes, modifier: int) -> int:
+def _read_micros(written: bytes, modifier: int) -> int:
     return int(written) * (1000 if 0 <= modifier <= _MILLISECONDS else 1)
 
 
-def _time(modifier: int) -> _Text:
+def _make_time_reader(modifier: int) -> _Text:
     def read(written: bytes) -> str:
         if written[:1] == b'"':
-            return _plain(written)
-        seconds, micros = divmod(_micros(written, modifier), 1_000_000)
+            return _read_plain(written)
+        seconds, micros = divmod(_read_micros(written, modifier), 1_000_000)
         return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
 
     return read
 
 
-def _timestamp(modifier: int) -> _Text:
+def _make_timestamp_reader(modifier: int) -> _Text:
     def read(written: bytes) -> str:
         if written[:1] == b'"':
-            return _plain(written)
-        return (_MOMENT_0 + timedelta(microseconds=_micros(written, modifier))).isoformat(" ")
+            return _read_plain(written)
+        return (_MOMENT_0 + timedelta(microseconds=_read_micros(written, modifier))).isoformat(" ")
 
     return read
 
 
-def _numeric(modifier: int) -> _Text:
+def _make_numeric_reader(modifier: int) -> _Text:
     if modifier < VARHDRSZ:
-        return _variable_decimal
-    scale = numeric_modifier(modifier).scale
+        return _read_variable_decimal
+    scale = decode_numeric_modifier(modifier).scale
 
     def read(written: bytes) -> str:
-        text = _plain(written)
-        return text if text in _NOT_FINITE else _decimal(text, scale)
+        text = _read_plain(written)
+        return text if text in _NOT_FINITE else _decode_decimal(text, scale)
 
     return read
 
 
-def _variable_decimal(written: bytes) -> str:
+def _read_variable_decimal(written: bytes) -> str:
     if written[:1] != b"{":
-        return _plain(written)
+        return _read_plain(written)
     found = json.loads(written)
     if found.keys() != {"scale", "value"} or type(found["scale"]) is not int or type(found["value"]) is not str:
         raise ValueError
-    return _decimal(found["value"], found["scale"])
+    return _decode_decimal(found["value"], found["scale"])
 
 
 _MOST_DIGITS = 20_000
 """More than those behind a point of PostgreSQL's (numeric.c, NUMERIC_DSCALE_MAX)."""
 
 
-def _decimal(encoded: str, scale: int) -> str:
+def _decode_decimal(encoded: str, scale: int) -> str:
     """Base64 of an integer, which is the value times ten to the scale."""
-    held = _base64(encoded)
+    held = _decode_base64(encoded)
     if not held or len(held) > _MOST_DIGITS or abs(scale) > _MOST_DIGITS:
         raise ValueError
     number = int.from_bytes(held, "big", signed=True)
     # PostgreSQL writes a negative scale as digits in front of the point.
-    digits = _digits(abs(number)) + "0" * -scale
+    digits = _render_digits(abs(number)) + "0" * -scale
     if scale > 0:
         digits = digits.rjust(scale + 1, "0")
         digits = f"{digits[:-scale]}.{digits[-scale:]}"
     return f"{'-' if number < 0 else ''}{digits}"
 
 
-def _digits(number: int) -> str:
+def _render_digits(number: int) -> str:
     """Of any length: Python's own conversion has a limit."""
     parts = []
     while number >= _PART:
@@ -213,9 +213,9 @@ def _digits(number: int) -> str:
 _PART_DIGITS = 1000
 _PART = 10**_PART_DIGITS
 
-_BY_LOGICAL: Mapping[Logical, _Text] = {Logical.BYTES: _bytes, Logical.DATE: _date}
+_BY_LOGICAL: Mapping[Logical, _Text] = {Logical.BYTES: _read_bytes, Logical.DATE: _read_date}
 _BY_MODIFIER: Mapping[Logical, Callable[[int], _Text]] = {
-    Logical.NUMERIC: _numeric,
-    Logical.TIME: _time,
-    Logical.TIMESTAMP: _timestamp,
+    Logical.NUMERIC: _make_numeric_reader,
+    Logical.TIME: _make_time_reader,
+    Logical.TIMESTAMP: _make_timestamp_reader,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from psql_streamer.snapshot.changed_keys import join_values, key_parts
+from psql_streamer.snapshot.changed_keys import join_values, split_key
 
 
 class Likeness(Enum):
@@ -31,11 +31,11 @@ def are_exact(likenesses: Sequence[Likeness]) -> bool:
 
 def liken(key: bytes, likenesses: Sequence[Likeness]) -> bytes:
     """What keys that may be the same have in common. key: as row_keys has it. likenesses: of each of its columns."""
-    parts = key_parts(key, len(likenesses))
+    parts = split_key(key, len(likenesses))
     return join_values([_STEPS[one](part) for part, one in zip(parts, likenesses, strict=True)])
 
 
-def _decimal(text: bytes) -> bytes:
+def _trim_decimal(text: bytes) -> bytes:
     if b"." not in text:
         return text
     return text.rstrip(b"0").rstrip(b".")
@@ -43,7 +43,7 @@ def _decimal(text: bytes) -> bytes:
 
 _STEPS: dict[Likeness, Callable[[bytes], bytes]] = {
     Likeness.EXACT: lambda text: text,
-    Likeness.DECIMAL: _decimal,
+    Likeness.DECIMAL: _trim_decimal,
     Likeness.FLOAT: lambda text: b"0" if text == b"-0" else text,
     Likeness.PADDED: lambda text: text.rstrip(b" "),
     Likeness.ANY: lambda _: b"",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psql_streamer.model import Relation
-from psql_streamer.snapshot.changed_keys import describe_key, key_values
+from psql_streamer.snapshot.changed_keys import decode_key, describe_key
 from psql_streamer.snapshot.key_check import KeyCheck
 from psql_streamer.snapshots import (
     SnapshotProgress,
@@ -86,8 +86,8 @@ class TableRun:
             "state": str(self.state),
             "rows": self.rows,
             "chunks": self.chunks,
-            "key": None if self.key is None else _text(self.key),
-            "again": [_text(key) for key in self.again],
+            "key": None if self.key is None else _encode_key(self.key),
+            "again": [_encode_key(key) for key in self.again],
             "estimated_rows": self.estimated_rows,
             "reason": self.reason,
             "keyless": self.keyless,
@@ -105,8 +105,8 @@ class TableRun:
             TableState(data["state"]),
             data["rows"],
             data["chunks"],
-            None if key is None else _bytes(key),
-            {_bytes(one): 0 for one in data["again"]},
+            None if key is None else _decode_key(key),
+            {_decode_key(one): 0 for one in data["again"]},
             data["estimated_rows"],
             data["reason"],
             data["keyless"],
@@ -121,7 +121,7 @@ class TableRun:
             self.rows,
             self.estimated_rows,
             self.chunks,
-            () if self.key is None or self.keyless else key_values(self.key, self._key_width),
+            () if self.key is None or self.keyless else decode_key(self.key, self._key_width),
             self.reason,
         )
 
@@ -191,7 +191,7 @@ class SnapshotRun:
 
     def encode(self) -> dict[str, Any]:
         """For the position."""
-        tables = self.tables if self.tables is None or not self.state.ended else _most_telling(self.tables)
+        tables = self.tables if self.tables is None or not self.state.ended else _select_most_telling(self.tables)
         return {
             "id": self.id,
             "on_demand": self.on_demand,
@@ -227,7 +227,7 @@ class SnapshotRun:
     def show(self, now: float, state: SnapshotState, waits_for: str) -> SnapshotProgress:
         """For people. now: of the clock that Rate was told. state: what it counts as. waits_for: if for anything."""
         tables = self.tables or []
-        rate = self.rates.per_second(now) if state is SnapshotState.RUNNING else 0.0
+        rate = self.rates.compute_per_second(now) if state is SnapshotState.RUNNING else 0.0
         left = [max(0, (table.estimated_rows or 0) - table.rows) for table in tables if table.is_left]
         known = all(table.estimated_rows is not None for table in tables if table.is_left)
         return SnapshotProgress(
@@ -259,7 +259,7 @@ class Rate:
         self._samples.append((now, rows))
         self._drop_old(now)
 
-    def per_second(self, now: float) -> float:
+    def compute_per_second(self, now: float) -> float:
         """Over the last seconds, or since the first rows if that is less."""
         self._drop_old(now)
         if not self._samples:
@@ -285,12 +285,12 @@ def decode_runs(data: Sequence[Mapping[str, Any]]) -> list[SnapshotRun]:
     return [SnapshotRun.decode(one) for one in data]
 
 
-def _most_telling(tables: Sequence[TableRun]) -> list[TableRun]:
+def _select_most_telling(tables: Sequence[TableRun]) -> list[TableRun]:
     """The first tables, those that failed before the others."""
     return sorted(tables, key=lambda table: table.state is not TableState.FAILED)[:_MOST_TABLES_TOLD]
 
 
-def _text(key: bytes) -> str:
+def _encode_key(key: bytes) -> str:
     """As it is where it can stand in JSON, so that people may read it."""
     try:
         text = key.decode()
@@ -299,6 +299,6 @@ def _text(key: bytes) -> str:
     return "text:" + text
 
 
-def _bytes(text: str) -> bytes:
+def _decode_key(text: str) -> bytes:
     form, _, rest = text.partition(":")
     return base64.b64decode(rest) if form == "base64" else rest.encode()

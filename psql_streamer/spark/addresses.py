@@ -15,14 +15,14 @@ _PORT_OF_SERVER = 15002
 _CONNECT_SECONDS = 2.0
 
 
-def addresses_of(url: str) -> list[Address]:
+def parse_addresses(url: str) -> list[Address]:
     """Of `spark://host:7077,host2:7077` and `sc://host:15002/;token=...`; empty for `yarn`, `k8s://...`, `local[*]`."""
     scheme, _, rest = url.partition("://")
     default = {"spark": _PORT_OF_MASTER, "sc": _PORT_OF_SERVER}.get(scheme)
-    return [] if default is None else [_address(each, default) for each in re.split("[/;]", rest)[0].split(",")]
+    return [] if default is None else [_parse_address(each, default) for each in re.split("[/;]", rest)[0].split(",")]
 
 
-def shown(addresses: Sequence[Address]) -> str:
+def show_addresses(addresses: Sequence[Address]) -> str:
     """As messages have them: without the parameters of a URL, which may hold a token."""
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses)
 
@@ -42,7 +42,7 @@ class Line:
             self.close()
             self.broken += 1
         if self._socket is None:
-            self._socket = next(filter(None, map(_connected, self._addresses)), None)
+            self._socket = next(filter(None, map(_open_connection, self._addresses)), None)
         return self._socket is not None
 
     def close(self) -> None:
@@ -52,12 +52,12 @@ class Line:
             held.close()
 
 
-def _address(text: str, default: int) -> Address:
+def _parse_address(text: str, default: int) -> Address:
     found = re.fullmatch(r"\[?(.*?)\]?(?::(\d+))?", text)
     return (found[1], int(found[2] or default)) if found else (text, default)
 
 
-def _connected(address: Address) -> socket.socket | None:
+def _open_connection(address: Address) -> socket.socket | None:
     try:
         return socket.create_connection(address, _CONNECT_SECONDS)
     except OSError:

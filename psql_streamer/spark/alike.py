@@ -29,14 +29,14 @@ class Tables:
     number: NDArray[np.int32]
     batch_order: NDArray[np.int64]
 
-    def names(self, rows: NDArray[np.int64], name: Callable[[Relation], str]) -> pa.Array:
+    def name_relations(self, rows: NDArray[np.int64], name: Callable[[Relation], str]) -> pa.Array:
         """The name of the relation of some rows."""
         names = pa.array([name(relation) for relation in self.relations], pa.string())
         return names.take(pa.array(self.number[rows]))
 
-    def parted(self, made: Changes) -> CellTable:
+    def restore_relations(self, made: Changes) -> CellTable:
         """What a rule made of the joined changes, with the relations that they are of."""
-        table = CellTable.of([made])
+        table = CellTable.from_changes([made])
         number = self.number[np.searchsorted(self.batch_order, table.batch_order)]
         return replace(table, shapes=[Shape(relation, made.columns) for relation in self.relations], shape=number)
 
@@ -50,7 +50,7 @@ class Joined:
     tables: Tables | None = None
 
 
-def grouped(ruled: Iterable[Changes], rule_of: Callable[[Relation], Rule]) -> list[list[Changes]]:
+def group_changes(ruled: Iterable[Changes], rule_of: Callable[[Relation], Rule]) -> list[list[Changes]]:
     """The changes of tables that the same rule sees with the same columns and replica identity, together."""
     groups: dict[tuple[object, ...], list[Changes]] = {}
     for changes in ruled:
@@ -60,12 +60,12 @@ def grouped(ruled: Iterable[Changes], rule_of: Callable[[Relation], Rule]) -> li
     return list(groups.values())
 
 
-def joined(members: Sequence[Changes]) -> Joined:
+def join_changes(members: Sequence[Changes]) -> Joined:
     """The changes of several tables as one."""
     first = members[0]
     if len(members) == 1:
         return Joined((first,), first)
-    table = CellTable.of(members)
+    table = CellTable.from_changes(members)
     one = replace(table, shapes=[Shape(first.relation, first.columns)], shape=np.zeros_like(table.shape))
     tables = Tables([shape.relation for shape in table.shapes], table.shape, table.batch_order)
     return Joined(tuple(members), one[0], tables)

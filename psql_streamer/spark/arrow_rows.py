@@ -28,12 +28,12 @@ class ArrowRows:
         jvm: Any = spark._jvm
         self.folder: str = spark._sc._temp_dir
         self.tag = jvm.scala.reflect.ClassTag.Any()
-        self._function = field_of(jvm, "org.apache.spark.rdd.MapPartitionsRDD", "f")
+        self._function = find_field(jvm, "org.apache.spark.rdd.MapPartitionsRDD", "f")
         self._mapped = jvm.org.apache.spark.rdd.MapPartitionsRDD
         self._kind_of = jvm.org.apache.spark.sql.types.DataType.fromJson
         self._arrive = jvm.PythonSQLUtils.readArrowStreamFromFile
 
-    def frame_over(self, spark: SparkSession, arrived: Any, schema: StructType, arrow: pa.Schema) -> DataFrame:
+    def make_frame(self, spark: SparkSession, arrived: Any, schema: StructType, arrow: pa.Schema) -> DataFrame:
         """arrived: an RDD of record batches. arrow: their schema, that of the rows as Arrow has it."""
         from pyspark.sql import DataFrame
 
@@ -56,7 +56,7 @@ class ArrowRows:
             Path(path).unlink()
 
 
-def field_of(jvm: Any, class_name: str, name: str) -> Any:
+def find_field(jvm: Any, class_name: str, name: str) -> Any:
     """A field of a class, as java.lang.reflect gives it."""
     found = jvm.java.lang.Class.forName(class_name).getDeclaredField(name)
     found.setAccessible(True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from psql_streamer.spark.arrow_rows import ArrowRows, field_of
+from psql_streamer.spark.arrow_rows import ArrowRows, find_field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ class JobInlets:
         self._id_class = jvm.org.apache.spark.storage.BlockId
         self._arrived = jvm.org.apache.spark.rdd.BlockRDD
         # By reflection: py4j lists all methods of a class, and one of SparkEnv's names a class that is not there.
-        environment = field_of(jvm, "org.apache.spark.SparkEnv", "blockManager")
+        environment = find_field(jvm, "org.apache.spark.SparkEnv", "blockManager")
         self._blocks = environment.get(spark._jsc.sc().env())
         self._level = jvm.org.apache.spark.storage.StorageLevel.MEMORY_AND_DISK()
         self._is_local: bool = spark._jsc.sc().isLocal()
@@ -48,7 +48,7 @@ class JobInlets:
         ids = gateway.new_array(self._id_class, 1)
         ids[0] = block
         arrived = self._arrived(spark._jsc.sc(), ids, self.rows.tag)
-        return JobInlet(self, self.rows.frame_over(spark, arrived, schema, arrow), block, arrow)
+        return JobInlet(self, self.rows.make_frame(spark, arrived, schema, arrow), block, arrow)
 
     def cancel(self) -> None:
         """See Inlets.cancel."""
@@ -99,7 +99,7 @@ class JobPlan:
         self._gateway: Any = spark._sc._gateway
         self._serve = jvm.PythonRDD.collectAndServe
         self._set = spark._jsc.sc().setLocalProperty
-        self._settings = _settings(spark)
+        self._settings = _read_settings(spark)
         frame: Any = result._jdf
         plan = frame.queryExecution().executedPlan()
         self.text = str(plan.toString())
@@ -136,6 +136,6 @@ _propagated = threading.local()
 """settings: of which engine the thread has which."""
 
 
-def _settings(spark: SparkSession) -> dict[str, str]:
+def _read_settings(spark: SparkSession) -> dict[str, str]:
     """What is set for queries."""
     return {name: value for name, value in spark.conf.getAll.items() if name.startswith("spark.sql.")}

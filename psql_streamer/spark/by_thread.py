@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from psql_streamer.errors import HandlerUnavailable
-from psql_streamer.spark.arrow_rows import ArrowRows, field_of
+from psql_streamer.spark.arrow_rows import ArrowRows, find_field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,10 +52,10 @@ class ThreadInlets:
         self._to_seq = jvm.PythonUtils.toSeq
         self._client = spark._sc._gateway._gateway_client
         self._waiting: set[Any] = set()
-        self._contexts = field_of(jvm, "org.apache.spark.TaskContext$", "MODULE$").get(None)
+        self._contexts = find_field(jvm, "org.apache.spark.TaskContext$", "MODULE$").get(None)
         environment = spark._jsc.sc().env()
         self._serializer = (
-            field_of(jvm, "org.apache.spark.SparkEnv", "closureSerializer").get(environment).newInstance()
+            find_field(jvm, "org.apache.spark.SparkEnv", "closureSerializer").get(environment).newInstance()
         )
         self._nothing = jvm.scala.Option.empty()
         self.write = jvm.PythonRDD.writeIteratorToStream
@@ -66,13 +66,13 @@ class ThreadInlets:
         self._new_partition = jvm.org.apache.spark.rdd.ParallelCollectionPartition
         # TaskContextImpl's constructor is another one in every release, and wants what py4j cannot pass.
         self._task, self._settings = (
-            field_of(jvm, "org.apache.spark.TaskContextImpl", name) for name in ("taskAttemptId", "localProperties")
+            find_field(jvm, "org.apache.spark.TaskContextImpl", name) for name in ("taskAttemptId", "localProperties")
         )
 
     def make(self, spark: SparkSession, schema: StructType, arrow: pa.Schema) -> ThreadInlet:
         """See Inlets.make."""
         arrived = spark._jsc.sc().parallelize(self._to_seq([]), 1, self.rows.tag)
-        return ThreadInlet(self, self.rows.frame_over(spark, arrived, schema, arrow), arrow)
+        return ThreadInlet(self, self.rows.make_frame(spark, arrived, schema, arrow), arrow)
 
     def serialize(self, rdd: Any) -> Any:
         """An RDD as tasks get it."""
@@ -82,7 +82,7 @@ class ThreadInlets:
         """An RDD that nobody else has."""
         return self._serializer.deserialize(serialized.duplicate(), self.rows.tag)
 
-    def settings_of(self, result: DataFrame) -> Any:
+    def collect_settings(self, result: DataFrame) -> Any:
         """What is set in the session of the result, as Java properties."""
         made = self.new_properties()
         made.putAll(result.sparkSession._jsparkSession.sessionState().conf().settings())
@@ -100,7 +100,7 @@ class ThreadInlets:
 
         settings: of queries, as Java properties.
         """
-        context = self._context(settings)
+        context = self._make_context(settings)
         self._contexts.setTaskContext(context)
         connection = self._client.get_thread_connection()
         self._waiting.add(connection)
@@ -122,7 +122,7 @@ class ThreadInlets:
         """The rows of the table, as the partition of an RDD that was made of a collection."""
         return self._new_partition(0, 0, self._list_of(self.rows.arrive(table, schema)), self.rows.tag)
 
-    def _context(self, settings: Any) -> Any:
+    def _make_context(self, settings: Any) -> Any:
         made = self._contexts.empty()
         self._task.set(made, _NO_TASK)
         self._settings.set(made, settings)
@@ -161,7 +161,7 @@ class ThreadPlan:
         self._inlets = inlets
         self._schema = schema
         self._returned = to_arrow_schema(result.schema, timezone="UTC")
-        self._settings = inlets.settings_of(result)
+        self._settings = inlets.collect_settings(result)
         frame: Any = result._jdf
         self.text = str(frame.queryExecution().executedPlan().toString())
         self._original = inlets.serialize(batches)
@@ -170,11 +170,11 @@ class ThreadPlan:
         """See Plan.run."""
         inlets = self._inlets
         partition = inlets.partition(table, self._schema)
-        with _file(inlets.rows.folder) as path:
+        with _make_temporary_file(inlets.rows.folder) as path:
             with inlets.as_task(self._settings) as context:
                 batches = inlets.copy(self._original)
                 self._write(batches.iterator(partition, context), path)
-            made = [pa.ipc.read_record_batch(message, self._returned) for message in _messages(path)]
+            made = [pa.ipc.read_record_batch(message, self._returned) for message in _read_messages(path)]
         return pa.Table.from_batches(made, self._returned)
 
     def _write(self, batches: Any, path: str) -> None:
@@ -186,7 +186,7 @@ class ThreadPlan:
 
 
 @contextmanager
-def _file(folder: str) -> Iterator[str]:
+def _make_temporary_file(folder: str) -> Iterator[str]:
     handle, path = tempfile.mkstemp(dir=folder)
     os.close(handle)
     try:
@@ -195,7 +195,7 @@ def _file(folder: str) -> Iterator[str]:
         Path(path).unlink()
 
 
-def _messages(path: str) -> Iterator[pa.Buffer]:
+def _read_messages(path: str) -> Iterator[pa.Buffer]:
     """What PythonRDD.writeIteratorToStream wrote: the length of each message in four bytes, and the message."""
     with pa.OSFile(path) as file:
         whole = file.read_buffer()

@@ -39,17 +39,17 @@ class Catalyst:
         self._dataset = jvm.org.apache.spark.sql.classic.Dataset
         self._to_seq: Callable[[list[Any]], Any] = jvm.PythonUtils.toSeq
         self._parser = spark._jsparkSession.sessionState().sqlParser()
-        self._number = cache(self._parsed_number)
+        self._number = cache(self._parse_bigint)
 
     def plan_json(self, result: DataFrame) -> str:
         """The analysed plan below a Project that lists the result's columns. Of a wide one it takes 50 ms."""
-        plan = _analysed(result)
+        plan = _read_analysed_plan(result)
         text: str = self._project(plan.output(), plan).toJSON()
         return text
 
-    def fingerprint(self, result: DataFrame) -> str:
+    def compute_fingerprint(self, result: DataFrame) -> str:
         """The analysed plan as a text that is the same for the same plan over another batch."""
-        text = _tree_string(_analysed(result))
+        text = _render_plan(_read_analysed_plan(result))
         seen: dict[str, str] = {}
         return _NUMBER.sub(lambda found: seen.setdefault(found[0], f"#{len(seen)}"), text)
 
@@ -61,30 +61,30 @@ class Catalyst:
         from pyspark.sql import DataFrame
 
         spark = result.sparkSession
-        plan = _analysed(result)
+        plan = _read_analysed_plan(result)
         way = list(facts.way or ())
-        rebuilt, row = self._rebuilt(plan, way, 0, masks)
+        rebuilt, row = self._rebuild_plan(plan, way, 0, masks)
         if facts.row is RowOrigin.MISSING:
             rebuilt = self._project(plan.output().appended(row), rebuilt)
         elif rebuilt.output().length() > plan.output().length():  # the rule has `_row` under a name of its own
             rebuilt = self._project(plan.output(), rebuilt)
         return DataFrame(self._dataset.ofRows(spark._jsparkSession, rebuilt), spark)
 
-    def _rebuilt(self, plan: Any, way: list[tuple[str, int, bool]], at: int, masks: Masks) -> tuple[Any, Any]:
+    def _rebuild_plan(self, plan: Any, way: list[tuple[str, int, bool]], at: int, masks: Masks) -> tuple[Any, Any]:
         """The plan, and the attribute `_row` that is in its output."""
         if at == len(way):
             return plan, plan.output().last()
         kind, chosen, has_row = way[at]
-        children = _listed(plan.children())
-        child, row = self._rebuilt(children[chosen], way, at + 1, masks)
+        children = _list_items(plan.children())
+        child, row = self._rebuild_plan(children[chosen], way, at + 1, masks)
         if kind == "Filter":
-            return self._filter(self._admitting(plan.condition(), row, at, (), masks), child), row
+            return self._filter(self._loosen_condition(plan.condition(), row, at, (), masks), child), row
         if kind == "Project" and not has_row:
             return self._project(plan.projectList().appended(row), child), row
         children[chosen] = child
         return plan.withNewChildren(self._to_seq(children)), row
 
-    def _admitting(self, condition: Any, row: Any, at: int, turns: Turns, masks: Masks) -> Any:
+    def _loosen_condition(self, condition: Any, row: Any, at: int, turns: Turns, masks: Masks) -> Any:
         """The condition, with those conjuncts that have a mask made true for the rows that have one of its bits."""
         mask = masks.get((at, turns))
         if mask:
@@ -93,14 +93,16 @@ class Catalyst:
         if not any(step == at and deeper[: len(turns)] == turns for step, deeper in masks):
             return condition
         sides = (condition.left(), condition.right())
-        return self._and(*(self._admitting(side, row, at, (*turns, turn), masks) for turn, side in enumerate(sides)))
+        return self._and(
+            *(self._loosen_condition(side, row, at, (*turns, turn), masks) for turn, side in enumerate(sides))
+        )
 
-    def _parsed_number(self, number: int) -> Any:
+    def _parse_bigint(self, number: int) -> Any:
         """A bigint: py4j would make an int of a small one."""
         return self._parser.parseExpression(f"{number}L")
 
 
-def _tree_string(plan: Any) -> str:
+def _render_plan(plan: Any) -> str:
     from py4j.protocol import Py4JError
 
     # verbose, addSuffix, maxFields, printOperatorId, and since Spark 4.1 one more.
@@ -111,9 +113,9 @@ def _tree_string(plan: Any) -> str:
     return text
 
 
-def _analysed(result: Any) -> Any:
+def _read_analysed_plan(result: Any) -> Any:
     return result._jdf.queryExecution().analyzed()
 
 
-def _listed(seq: Any) -> list[Any]:
+def _list_items(seq: Any) -> list[Any]:
     return [seq.apply(at) for at in range(seq.length())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import lengths
+from psql_streamer.binary_columns import measure_lengths
 from psql_streamer.model import Changes
 
 Chosen = NDArray[np.bool_]
@@ -16,10 +16,10 @@ def take_rows(changes: Changes, chosen: Chosen) -> Changes:
     return changes.take(np.flatnonzero(chosen))
 
 
-def row_sizes(changes: Changes) -> NDArray[np.int64]:
+def measure_rows(changes: Changes) -> NDArray[np.int64]:
     """Bytes of each row, in all its images."""
     found = np.zeros(len(changes), np.int64)
     for image in (changes.after, changes.before):
         for column in image.columns:
-            found[image.rows] += lengths(column)
+            found[image.rows] += measure_lengths(column)
     return found

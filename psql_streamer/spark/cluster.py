@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from psql_streamer.spark.addresses import Line, addresses_of, shown
+from psql_streamer.spark.addresses import Line, parse_addresses, show_addresses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +95,7 @@ class ApplicationCluster(Cluster):
         self._grows = grows
         self._log_level = log_level
         self._known: set[str] = set()
-        self._line = Line(addresses_of(master)) if addresses_of(master) else None
+        self._line = Line(parse_addresses(master)) if parse_addresses(master) else None
         self._since: float | None = None
         self._given = threading.Event()
 
@@ -114,9 +114,9 @@ class ApplicationCluster(Cluster):
         if not answers:
             rest = "no executor is left" if self.executors == 0 else "the executors that are left go on"
             return f"the Spark master {self._master} does not answer, {rest}"
-        if self._line is not None and self._line.broken and self._alone_for(_REGISTER_AGAIN_SECONDS):
+        if self._line is not None and self._line.broken and self._is_alone_for(_REGISTER_AGAIN_SECONDS):
             self._lose("its master was started again, and knows nothing of the application")
-        return self._waiting() if self._alone_for(_WITHOUT_EXECUTORS_SECONDS) else None
+        return self._describe_wait() if self._is_alone_for(_WITHOUT_EXECUTORS_SECONDS) else None
 
     def wait_for_executor(self, seconds: float) -> bool:
         """Whether there is one within this time, or none is needed before there is something to do."""
@@ -142,11 +142,11 @@ class ApplicationCluster(Cluster):
         elif self._since is None:
             self._since = time.monotonic()
 
-    def _alone_for(self, seconds: float) -> bool:
+    def _is_alone_for(self, seconds: float) -> bool:
         """Whether there has been no executor for longer than this."""
         return self._since is not None and time.monotonic() - self._since > seconds
 
-    def _waiting(self) -> str:
+    def _describe_wait(self) -> str:
         conf = self._context.getConf()
         memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores", "1")
         if self._line is None:
@@ -170,9 +170,9 @@ class ServerCluster(Cluster):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        addresses = addresses_of(url)
+        addresses = parse_addresses(url)
         self._line = Line(addresses)
-        self._shown = shown(addresses)
+        self._shown = show_addresses(addresses)
         self._waits: dict[str, float] = {}
         self._lock = threading.Lock()
 

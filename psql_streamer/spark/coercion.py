@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psql_streamer.spark.metadata import IMAGE_SHIFT, ROW
-from psql_streamer.spark.quoting import quoted_name
+from psql_streamer.spark.quoting import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,51 +23,51 @@ def is_nested(kind: str) -> bool:
     return _NESTED.match(kind) is not None
 
 
-def coercions(names: Sequence[str], types: Mapping[str, str], read: Collection[str]) -> list[str]:
+def render_coercions(names: Sequence[str], types: Mapping[str, str], read: Collection[str]) -> list[str]:
     """SQL of columns, some of them cast. A value that cannot be cast fails the job that reads it.
 
     names: of all columns. types: column -> Spark type. struct, array and map are read from JSON text, but for the
     columns in `read`, which have their type already.
     """
     return [
-        f"{_coercion(at, name, types[name], name in read)} AS {quoted_name(name)}"
+        f"{_render_coercion(at, name, types[name], name in read)} AS {quote_name(name)}"
         if name in types
-        else quoted_name(name)
+        else quote_name(name)
         for at, name in enumerate(names)
     ]
 
 
-def uncoercible_values(changes: DataFrame, types: Mapping[str, str]) -> DataFrame:
+def find_uncoercible_values(changes: DataFrame, types: Mapping[str, str]) -> DataFrame:
     """`_row`, and for every column that is cast whether its value cannot be, of the rows that have such a value.
 
     No value fails the job. Its columns are named by the indexes of the changes'.
     """
     names = changes.columns
     failed = [
-        f"({quoted_name(name)} IS NOT NULL AND {_converted(quoted_name(name), types[name])[1]}) AS `{at}`"
+        f"({quote_name(name)} IS NOT NULL AND {_render_conversion(quote_name(name), types[name])[1]}) AS `{at}`"
         for at, name in enumerate(names)
         if name in types
     ]
     found = changes.selectExpr(ROW, *failed)
-    return found.where(" OR ".join(quoted_name(name) for name in found.columns[1:]))
+    return found.where(" OR ".join(quote_name(name) for name in found.columns[1:]))
 
 
-def uncoercible(error: Exception) -> tuple[int, int] | None:
+def parse_uncoercible_error(error: Exception) -> tuple[int, int] | None:
     """(column, image) of the value that failed a job, if it was one that could not be cast."""
     found = _FOUND.search(str(error))
     return (int(found[1]), int(found[2]) >> IMAGE_SHIFT) if found else None
 
 
-def _coercion(at: int, name: str, kind: str, is_read: bool) -> str:
-    column = quoted_name(name)
+def _render_coercion(at: int, name: str, kind: str, is_read: bool) -> str:
+    column = quote_name(name)
     if is_read:  # a column that Spark sees passed on would count as the one that was sent
         return f"CASE WHEN {column} IS NOT NULL THEN {column} END"
     message = f"concat('{_MARK} column {at} of row ', {ROW})"
-    value, failed = _converted(column, kind)
+    value, failed = _render_conversion(column, kind)
     return f"CASE WHEN {column} IS NOT NULL AND {failed} THEN raise_error({message}) ELSE {value} END"
 
 
-def _converted(column: str, kind: str) -> tuple[str, str]:
+def _render_conversion(column: str, kind: str) -> tuple[str, str]:
     """SQL of the value, and of whether it could not be had."""
     return _parse_json(column, kind) if is_nested(kind) else _cast_text(column, kind)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
-from psql_streamer.spark.addresses import Line, addresses_of
+from psql_streamer.spark.addresses import Line, parse_addresses
 from psql_streamer.spark.shipping import Shipment
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
         raise HandlerRefused(
             f"[spark] remote needs a package that is not installed ({error})", "pip install 'pyspark[connect]'"
         ) from None
-    line = Line(addresses_of(url))
+    line = Line(parse_addresses(url))
     if not line.holds():
         raise HandlerUnavailable(*_AWAY)
     line.close()
@@ -75,7 +75,7 @@ def ship(session: SparkSession, shipment: Shipment) -> None:
         ) from None
 
 
-def session_like(session: SparkSession) -> SparkSession:
+def clone_session(session: SparkSession) -> SparkSession:
     """Another session with the settings, the views and the files that this one has now."""
     remote: Any = session
     made: SparkSession = remote.cloneSession()

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.events.assembling import MOST_HEADER_NAMES, is_ours
 from psql_streamer.events.json.json_text import join
-from psql_streamer.events.json.values import render_of
+from psql_streamer.events.json.values import choose_render
 from psql_streamer.events.routing import is_topic
 from psql_streamer.model import ADDRESS, ArrowType, Column
 from psql_streamer.spark.facts import Field
@@ -50,7 +50,7 @@ _REMEDIES = {
 }
 
 
-def remedy(column: str) -> str:
+def describe_remedy(column: str) -> str:
     """What to do about a row that is refused for a column."""
     return f'{_REMEDIES[column]}, or put such rows aside: onError = "dead-letter"'
 
@@ -95,7 +95,7 @@ class Directed:
         )
 
 
-def directed(fields: Iterable[tuple[Field, pa.Array, Mask | None]], elements: int, where: str) -> Directed:
+def read_directions(fields: Iterable[tuple[Field, pa.Array, Mask | None]], elements: int, where: str) -> Directed:
     """What a result says of its rows.
 
     fields: its columns of this kind, with their values by element, and where these cannot be known.
@@ -117,7 +117,7 @@ def directed(fields: Iterable[tuple[Field, pa.Array, Mask | None]], elements: in
     return Directed(addresses, unknown, frozenset(name.removeprefix("_") for name in given))
 
 
-def refused(addresses: pa.StructArray) -> Iterator[tuple[str, Mask]]:
+def find_refused(addresses: pa.StructArray) -> Iterator[tuple[str, Mask]]:
     """The columns that say something impossible, and of which elements."""
     topics = addresses.field("topic").dictionary_encode()
     legal = [is_topic(name.decode("utf-8", "replace")) for name in topics.dictionary.to_pylist()]
@@ -150,7 +150,7 @@ def _read_text(values: pa.Array, _: int) -> pa.Array:
 def _read_key(values: pa.Array, elements: int) -> pa.Array:
     if not pa.types.is_struct(values.type):
         return _read_text(values, elements)
-    piece = render_of(ArrowType(values.type))(values)
+    piece = choose_render(ArrowType(values.type))(values)
     return join(piece.open, piece.values, piece.close, nulls=None)
 
 

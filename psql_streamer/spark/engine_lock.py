@@ -19,7 +19,7 @@ class EngineLock:
         self._alone = False
 
     @contextmanager
-    def shared(self, give_up: Callable[[], None]) -> Iterator[None]:
+    def hold_shared(self, give_up: Callable[[], None]) -> Iterator[None]:
         """Hold the lock together with others. give_up: called now and then while it waits; may raise."""
         with self._free:
             self._wait(lambda: not self._alone, give_up)
@@ -32,7 +32,7 @@ class EngineLock:
                 self._free.notify_all()
 
     @contextmanager
-    def exclusive(self, give_up: Callable[[], None]) -> Iterator[None]:
+    def hold_alone(self, give_up: Callable[[], None]) -> Iterator[None]:
         """Hold the lock alone, when the others have ended what they are at; meanwhile nobody else gets it. give_up: see
         `shared`.
         """

@@ -37,7 +37,7 @@ from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import ArrowType, Changes, Column, Transactions
 from psql_streamer.pgtypes import casts
 from psql_streamer.spark.alike import Tables
-from psql_streamer.spark.lacking import Lacking, lacking, seen_by_rules
+from psql_streamer.spark.lacking import Lacking, fill_unchanged_values, find_lacking
 from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
 
 _MOST_ARROW_SCHEMAS = 1000
@@ -74,7 +74,7 @@ class Sent:
         with the values that an update left alone, where they are known. typed: these, as they are in the table.
     row_ids: what `_row` holds.
     read: columns that are sent as something else than `typed`, because a rule coerces them.
-    bits: the columns that have a bit in `_row`, see Lacking.flags.
+    bits: the columns that have a bit in `_row`, see Lacking.compute_flags.
     """
 
     changes: Changes
@@ -102,14 +102,14 @@ class Sent:
     @cached_property
     def table(self) -> pa.Table:
         """All columns."""
-        return self.chosen(range(len(self.schema)))
+        return self.select_columns(range(len(self.schema)))
 
-    def chosen(self, columns: Sequence[int]) -> pa.Table:
+    def select_columns(self, columns: Sequence[int]) -> pa.Table:
         """Some columns of the table. The others are not made typed."""
-        arrays = [self.column(at) for at in columns]
+        arrays = [self.select_column(at) for at in columns]
         return pa.Table.from_arrays(arrays, schema=pa.schema([self.schema.field(at) for at in columns]))
 
-    def column(self, at: int) -> pa.Array:
+    def select_column(self, at: int) -> pa.Array:
         """A column of the table."""
         if at < self.own_columns:
             return self.read[at] if at in self.read else self.typed[at]
@@ -142,24 +142,24 @@ def send(
     """
     metadata = tuple(name for name in METADATA if wanted(name))
     _refuse_clashes(changes, [*metadata, ROW] if metadata else [])
-    lacks = lacking(changes)
+    lacks = find_lacking(changes)
     columns = changes.columns
-    texts = _Arrays(len(columns), lambda at: _joined(changes.after.columns[at], changes.before.columns[at]))
-    seen = _Arrays(len(columns), lambda at: _seen(changes, at, texts[at]))
-    typed = _Arrays(len(columns), lambda at: _typed(seen[at], columns[at]))
+    texts = _Arrays(len(columns), lambda at: _join_images(changes.after.columns[at], changes.before.columns[at]))
+    seen = _Arrays(len(columns), lambda at: _join_seen_texts(changes, at, texts[at]))
+    typed = _Arrays(len(columns), lambda at: _cast_texts(seen[at], columns[at]))
     images = Images(changes, transactions, lacks, np.concatenate((changes.after.rows, changes.before.rows)), tables)
     made = _Arrays(len(metadata), lambda at: METADATA[metadata[at]].make(images))
-    row = (np.arange(lacks.images) << IMAGE_SHIFT) | lacks.flags(bits)
-    return Sent(changes, _schema_of(columns, metadata), texts, seen, typed, made, row, lacks, tuple(bits))
+    row = (np.arange(lacks.images) << IMAGE_SHIFT) | lacks.compute_flags(bits)
+    return Sent(changes, _make_schema(columns, metadata), texts, seen, typed, made, row, lacks, tuple(bits))
 
 
 @lru_cache(maxsize=_MOST_ARROW_SCHEMAS)
-def _schema_of(columns: tuple[Column, ...], metadata: tuple[str, ...]) -> pa.Schema:
-    own = [(column.name, casts.arrow_type(column.type)) for column in columns]
+def _make_schema(columns: tuple[Column, ...], metadata: tuple[str, ...]) -> pa.Schema:
+    own = [(column.name, casts.choose_arrow_type(column.type)) for column in columns]
     return pa.schema([*own, *((name, METADATA[name].type) for name in metadata), (ROW, pa.int64())])
 
 
-def row_of_image(sent: Sent, image: int) -> int:
+def find_row_of_image(sent: Sent, image: int) -> int:
     """Which of the changes an image belongs to."""
     after, before = sent.changes.after, sent.changes.before
     return int(after.rows[image] if image < len(after) else before.rows[image - len(after)])
@@ -177,17 +177,17 @@ def _refuse_clashes(changes: Changes, ours: list[str]) -> None:
         )
 
 
-def _seen(changes: Changes, column: int, texts: pa.Array) -> pa.Array:
-    new = seen_by_rules(changes, column)
-    return texts if new is changes.after.columns[column] else _joined(new, changes.before.columns[column])
+def _join_seen_texts(changes: Changes, column: int, texts: pa.Array) -> pa.Array:
+    new = fill_unchanged_values(changes, column)
+    return texts if new is changes.after.columns[column] else _join_images(new, changes.before.columns[column])
 
 
-def _typed(texts: pa.Array, column: Column) -> pa.Array:
+def _cast_texts(texts: pa.Array, column: Column) -> pa.Array:
     """What is no text is typed already."""
     return texts if isinstance(column.type, ArrowType) else casts.cast(texts, column.type)
 
 
-def _joined(after: pa.Array, before: pa.Array) -> pa.Array:
+def _join_images(after: pa.Array, before: pa.Array) -> pa.Array:
     if len(before) == 0:
         return after
     return before if len(after) == 0 else pa.concat_arrays([after, before])

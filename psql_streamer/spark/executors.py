@@ -27,11 +27,11 @@ def find_missing(spark: SparkSession, modules: Sequence[str], cluster: str) -> H
     """
     from pyspark.sql import functions as f
 
-    probe = f.udf(_prober(tuple(modules)), "string", useArrow=False)
+    probe = f.udf(_make_prober(tuple(modules)), "string", useArrow=False)
     try:
         [[told]] = spark.range(1).select(probe("id")).collect()
     except Exception as error:
-        return explained(error, cluster) or HandlerUnavailable(
+        return find_executor_error(error, cluster) or HandlerUnavailable(
             f"the executors of {cluster} ran no Python ({type(error).__name__})", "look at their logs"
         )
     for module, why in json.loads(told).items():
@@ -39,7 +39,7 @@ def find_missing(spark: SparkSession, modules: Sequence[str], cluster: str) -> H
     return None
 
 
-def explained(error: Exception, cluster: str) -> HandlerError | None:
+def find_executor_error(error: Exception, cluster: str) -> HandlerError | None:
     """What an executor lacks, if that is why a job failed: no row is to blame."""
     text = str(error)
     program = _NO_PROGRAM.search(text)
@@ -58,7 +58,7 @@ def executors_died(error: Exception) -> bool:
     return _LOST in str(error)
 
 
-def _prober(modules: tuple[str, ...]) -> Callable[[int], str]:
+def _make_prober(modules: tuple[str, ...]) -> Callable[[int], str]:
     """A function inside of another travels as code: executors have no module of ours."""
 
     def missing(_: int) -> str:

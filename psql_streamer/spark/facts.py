@@ -68,33 +68,33 @@ class Facts:
     is_repeatable: bool = False
 
 
-def facts_of(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
+def collect_facts(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
     """The facts of a plan.
 
     plan: its root is a Project that lists the result's columns. sent: names of the columns of the table that was sent,
     of which the first `own` are the table's own and the last is `row`, which the result may have or not.
     """
     origins = Origins(plan, sent, own)
-    listed = plan.listed("projectList")
+    listed = plan.list_trees("projectList")
     ids = [-1 if node.expression_id is None else node.expression_id for node in listed]
     rows = [one for node, one in zip(listed, ids, strict=True) if node.name == row]
-    came = _row_origin(origins, rows, len(sent) - 1)
-    ours = [one for one in rows if origins.column(one) == len(sent) - 1]
-    way = origins.way(plan.children[0], ours) if came in (RowOrigin.OURS, RowOrigin.MISSING) else None
+    came = _find_row_origin(origins, rows, len(sent) - 1)
+    ours = [one for one in rows if origins.find_sent_column(one) == len(sent) - 1]
+    way = origins.find_way(plan.children[0], ours) if came in (RowOrigin.OURS, RowOrigin.MISSING) else None
     return Facts(
-        sources=tuple(map(origins.column, ids)),
-        reads=tuple(origins.reads([one]) for one in ids),
+        sources=tuple(map(origins.find_sent_column, ids)),
+        reads=tuple(origins.find_reads([one]) for one in ids),
         row=came,
         way=None if way is None else tuple((stop.node.kind, stop.child, stop.has_row) for stop in way),
-        conditions=() if way is None else tuple(_conditions(origins, way)),
-        drops=origins.dropping(plan.walk()) if way is None else origins.dropping_on(way),
-        joins=() if way is None else tuple(origins.joins_on(way)),
+        conditions=() if way is None else tuple(_list_conditions(origins, way)),
+        drops=origins.find_drops(plan.walk()) if way is None else origins.find_drops_on(way),
+        joins=() if way is None else tuple(origins.list_joins_on(way)),
         is_repeatable=is_repeatable(plan, sent),
     )
 
 
-def _row_origin(origins: Origins, rows: Sequence[int], sent_row: int) -> RowOrigin:
-    columns = [origins.column(one) for one in rows]  # the table may have one of this name, too
+def _find_row_origin(origins: Origins, rows: Sequence[int], sent_row: int) -> RowOrigin:
+    columns = [origins.find_sent_column(one) for one in rows]  # the table may have one of this name, too
     made = [one for one, column in zip(rows, columns, strict=True) if column is None]
     if not all(map(origins.is_opaque, made)):
         return RowOrigin.COMPUTED
@@ -103,16 +103,16 @@ def _row_origin(origins: Origins, rows: Sequence[int], sent_row: int) -> RowOrig
     return RowOrigin.OPAQUE if made else RowOrigin.MISSING
 
 
-def _conditions(origins: Origins, way: Sequence[Stop]) -> Iterator[Condition]:
+def _list_conditions(origins: Origins, way: Sequence[Stop]) -> Iterator[Condition]:
     for at, stop in enumerate(way):
         if stop.node.kind == "Filter":
-            for turns, conjunct in _conjuncts(stop.node.listed("condition")[0], ()):
-                yield Condition(at, turns, origins.reads(conjunct.references()))
+            for turns, conjunct in _list_conjuncts(stop.node.list_trees("condition")[0], ()):
+                yield Condition(at, turns, origins.find_reads(conjunct.collect_references()))
 
 
-def _conjuncts(condition: Node, turns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Node]]:
+def _list_conjuncts(condition: Node, turns: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Node]]:
     if condition.kind != "And":
         yield turns, condition
         return
     for turn, child in enumerate(condition.children):
-        yield from _conjuncts(child, (*turns, turn))
+        yield from _list_conjuncts(child, (*turns, turn))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
-from psql_streamer.spark.executors import executors_died, explained
+from psql_streamer.spark.executors import executors_died, find_executor_error
 
 # SQLSTATE classes of Spark's error conditions that another attempt may mend: 08 connection, 53 resources,
 # 57 operator intervention, 58 system, XX internal; the rest speaks of the query or its data and will not change.
@@ -74,7 +74,7 @@ class Uncoercible(RowsFailed):
     """A value that cannot be cast."""
 
 
-def failure(
+def explain_failure(
     error: Exception, where: str, describe_end: Callable[[float], str | None], cluster: str = ""
 ) -> HandlerError:
     """The error to raise for what Spark raised.
@@ -86,7 +86,7 @@ def failure(
 
     if isinstance(error, HandlerError):
         return error
-    lacking = explained(error, cluster) if cluster else None
+    lacking = find_executor_error(error, cluster) if cluster else None
     if lacking is not None:
         return HandlerUnavailable(f"{where}: {lacking.what}", lacking.remedy)
     condition = error.getCondition() if isinstance(error, PySparkException) else None
@@ -102,8 +102,8 @@ def failure(
         happened = f"the Spark JVM ended ({how})"
         return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")
     if isinstance(error, ParseException | AnalysisException):
-        return HandlerRefused(f"{where}: {_first_lines(error)}", "correct the rule in [spark.tables]")
-    causes = [condition] if condition else _causes_of(error)
+        return HandlerRefused(f"{where}: {_shorten_message(error)}", "correct the rule in [spark.tables]")
+    causes = [condition] if condition else _list_causes(error)
     raised = ", because of ".join(causes)
     if not passes or any(name.startswith(_ABOUT_VALUES) for name in causes):
         return RowsFailed(
@@ -120,26 +120,26 @@ def failure(
     return HandlerUnavailable(f"{where}: Spark ended with {raised}")
 
 
-def _causes_of(error: Exception) -> list[str]:
+def _list_causes(error: Exception) -> list[str]:
     """Java's exceptions by class or condition, each in front of what it was raised for. Their messages may quote
     values.
     """
     names, java = list[str](), getattr(error, "java_exception", None)
     with suppress(Exception):  # the JVM may be gone
         while java is not None and len(names) < _MOST_CAUSES:
-            names.append(_condition_of(java) or java.getClass().getName())
+            names.append(_find_condition(java) or java.getClass().getName())
             java = java.getCause()
     return list(dict.fromkeys(names)) or [type(error).__name__]
 
 
-def _condition_of(java: Any) -> str:
+def _find_condition(java: Any) -> str:
     """Of an exception that is a SparkThrowable; empty for others."""
     with suppress(Exception):
         return java.getCondition() or ""
     return ""
 
 
-def _first_lines(error: Exception) -> str:
+def _shorten_message(error: Exception) -> str:
     """An analysis message without the plan and the caret picture that follow it."""
     lines = [line.strip() for line in str(error).split(";\n")[0].splitlines()]
     kept = [line for line in lines if line and not line.startswith(("==", "^", "'", "+-", "-"))]

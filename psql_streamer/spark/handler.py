@@ -16,31 +16,31 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from psql_streamer.batching import SPARK_BATCHES
-from psql_streamer.cells import CellTable, OfShapes, Shape, cells_of
+from psql_streamer.cells import CellTable, OfShapes, Shape, convert_to_cells
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Source, Status
 from psql_streamer.model import Batch, Changes, Position, Stats
 from psql_streamer.options import HandlerOptions
-from psql_streamer.spark.alike import Joined, grouped, joined
+from psql_streamer.spark.alike import Joined, group_changes, join_changes
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.connect import connect_mode
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.engine_lock import engine_lock
 from psql_streamer.spark.executors import find_missing
 from psql_streamer.spark.failures import EngineLost
-from psql_streamer.spark.fatal_rows import Search, Trouble, key_of
+from psql_streamer.spark.fatal_rows import Search, Trouble, make_batch_key
 from psql_streamer.spark.job import Job
 from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.lookups.reviewing import check_lookups
 from psql_streamer.spark.options import SparkOptions, TableRule
 from psql_streamer.spark.portions import Portions
-from psql_streamer.spark.prepared import prepared_rules
+from psql_streamer.spark.prepared import make_prepared_rules
 from psql_streamer.spark.putting_aside import RuleResult, combine, run, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
 from psql_streamer.spark.rule_modules import forget_modules
 from psql_streamer.spark.rules import EngineNeeded, Rules
 from psql_streamer.spark.running import Runner
-from psql_streamer.spark.session import Session, java_problem, pyspark_problem
+from psql_streamer.spark.session import Session, find_java_problem, find_pyspark_problem
 from psql_streamer.spark.session_pool import SessionPool
 from psql_streamer.spark.shipping import check_files, put_on_path
 from psql_streamer.spark.warm_up import warm_up
@@ -111,7 +111,7 @@ class SparkHandler(Handler):
         """pyspark, Java, and the functions that the rules name. Starts no JVM; without rules nothing is needed."""
         if not self._options.tables:
             return
-        for problem in (pyspark_problem(), None if self._options.remote else java_problem()):
+        for problem in (find_pyspark_problem(), None if self._options.remote else find_java_problem()):
             if problem is not None:
                 yield Finding(Severity.ERROR, *problem)
         yield from check_lookups(self._options.lookups, None if self._options.remote else self._options.master)
@@ -130,7 +130,7 @@ class SparkHandler(Handler):
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
         if not self._options.tables:
             return
-        self._own_rules = self._options.rules_of(self.sink)
+        self._own_rules = self._options.select_rules(self.sink)
         everywhere = [table for of_source in published.values() for table in of_source]
         tables = everywhere
         if not self.same_for_all_sinks:
@@ -138,7 +138,7 @@ class SparkHandler(Handler):
         yield from review_names(self._own_rules, tables, everywhere)
         if not self._own_rules:
             return
-        spark = self._revived()
+        spark = self._revive_engine()
         modules, cluster = self._options.function_modules, self._session.cluster
         missing = find_missing(spark, modules, cluster.name) if modules and cluster is not None else None
         if missing is not None:
@@ -150,7 +150,7 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
-        self._own_rules = self._options.rules_of(self.sink)
+        self._own_rules = self._options.select_rules(self.sink)
         self._portions = Portions(self._own_rules.values())
         if not self._own_rules:
             self._state = Status(True, _NO_RULES)
@@ -169,9 +169,9 @@ class SparkHandler(Handler):
             return batch
         if self._lookups.prepare(batch):
             self._runner.planner.forget()
-        cells = cells_of(batch.changes)
-        has_rule = np.array(self._has_rule.of(cells.shapes), np.bool_)
-        ruled = cells.views_of(has_rule) if has_rule.any() else ()
+        cells = convert_to_cells(batch.changes)
+        has_rule = np.array(self._has_rule.make_each(cells.shapes), np.bool_)
+        ruled = cells.select_views(has_rule) if has_rule.any() else ()
         if not ruled:
             self._lookups.keep()
             return batch
@@ -185,12 +185,12 @@ class SparkHandler(Handler):
         self._lookups.keep()
         self._note(ruled, done, time.monotonic() - began)
         made = tuple(changes for result in done for changes in result.made)
-        tables = [cells.without(has_rule), *(table for result in done for table in result.cells)]
+        tables = [cells.drop_shapes(has_rule), *(table for result in done for table in result.cells)]
         apart = any(table.rows for table in tables)
         return replace(
             batch,
             nbytes=batch.nbytes + self._portions.note(cells.rows, made),
-            changes=CellTable.merged([*tables, CellTable.of(made)]) if apart else made,
+            changes=CellTable.merge([*tables, CellTable.from_changes(made)]) if apart else made,
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
 
@@ -250,8 +250,8 @@ class SparkHandler(Handler):
         self._load_rules()
         remote = self._options.remote is not None
         self._runner.planner.catalyst = None if remote else Catalyst(spark)
-        self._runner.planner.prepared = None if remote else prepared_rules(spark)
-        self._pool = SessionPool(spark, another=self._session.another)
+        self._runner.planner.prepared = None if remote else make_prepared_rules(spark)
+        self._pool = SessionPool(spark, another=self._session.make_another)
         self._lookups.begin(spark)
         self._runner.cluster = "" if self._session.cluster is None else self._session.cluster.name
         self._engine = f"Spark {version('pyspark')} on {'a Spark Connect server' if remote else self._options.master}"
@@ -268,10 +268,10 @@ class SparkHandler(Handler):
             raise
 
     def _run_rules(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
-        trouble = self._trouble_of(batch)
+        trouble = self._find_trouble(batch)
         if trouble.deaths < _DEATHS:
             try:
-                with engine_lock.shared(self._give_up):
+                with engine_lock.hold_shared(self._give_up):
                     return self._run_tables(batch, ruled)
             except HandlerUnavailable as error:
                 self._session.doubt()
@@ -285,25 +285,27 @@ class SparkHandler(Handler):
                 trouble.deaths += 1
                 if trouble.deaths < _DEATHS:
                     raise _blame_all(error, ruled) from None
-        with engine_lock.exclusive(self._give_up):
-            search = Search(self._runner, self._renewed, lambda: self._session.memory, trouble)
-            spark = self._revived()
-            done = search.run([piece for changes in ruled for piece in self._pieces(self._job(spark, changes, batch))])
-            self._revived()
+        with engine_lock.hold_alone(self._give_up):
+            search = Search(self._runner, self._renew_job, lambda: self._session.memory, trouble)
+            spark = self._revive_engine()
+            done = search.run(
+                [piece for changes in ruled for piece in self._split_job(self._make_job(spark, changes, batch))]
+            )
+            self._revive_engine()
         return done
 
     def _run_tables(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         """Tables that their rule sees alike as one, the others at once."""
         pool = self._require_pool()
-        return pool.run_each(partial(self._run_joined, batch), self._joined(pool.spark, batch, ruled))
+        return pool.run_each(partial(self._run_joined, batch), self._join_groups(pool.spark, batch, ruled))
 
     def _run_joined(self, batch: Batch, spark: SparkSession, one: Joined) -> RuleResult:
         self._give_up()  # tables that wait for a thread are not begun any more
-        pieces = self._pieces(replace(self._job(spark, one.changes, batch), tables=one.tables))
+        pieces = self._split_job(replace(self._make_job(spark, one.changes, batch), tables=one.tables))
         if len(pieces) == 1:
             return run_joined(self._runner, pieces[0], one.members)
         if one.tables is not None:
-            return combine(self._run_joined(batch, spark, joined([changes])) for changes in one.members)
+            return combine(self._run_joined(batch, spark, join_changes([changes])) for changes in one.members)
         return combine(run(self._runner, piece) for piece in pieces)
 
     def _make_rules(self) -> Rules:
@@ -312,20 +314,20 @@ class SparkHandler(Handler):
     def _is_ruled(self, shape: Shape) -> bool:
         return not self._rules.find(shape.relation).identity
 
-    def _joined(self, spark: SparkSession, batch: Batch, ruled: Sequence[Changes]) -> Iterator[Joined]:
-        for group in grouped(ruled, self._rules.find):
-            if len(group) == 1 or self._runner.takes_rows_one_by_one(self._job(spark, group[0], batch)):
-                yield joined(group)
+    def _join_groups(self, spark: SparkSession, batch: Batch, ruled: Sequence[Changes]) -> Iterator[Joined]:
+        for group in group_changes(ruled, self._rules.find):
+            if len(group) == 1 or self._runner.takes_rows_one_by_one(self._make_job(spark, group[0], batch)):
+                yield join_changes(group)
             else:
-                yield from (joined([changes]) for changes in group)
+                yield from (join_changes([changes]) for changes in group)
 
-    def _job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
+    def _make_job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
         rule = self._rules.find(changes.relation)
-        return Job(spark, rule, changes, batch.transactions, batch.source, show_lookups=self._lookups.shower(rule))
+        return Job(spark, rule, changes, batch.transactions, batch.source, show_lookups=self._lookups.make_shower(rule))
 
-    def _pieces(self, job: Job) -> list[Job]:
+    def _split_job(self, job: Job) -> list[Job]:
         """The job, or several where a lookup changes between its changes."""
-        shown = self._lookups.pieces(job.rule, job.changes, lambda: self._runner.plan_of(job))
+        shown = self._lookups.split_changes(job.rule, job.changes, lambda: self._runner.find_plan(job))
         return [
             replace(
                 job if piece.rows is None else job.narrow(job.changes.take(piece.rows)),
@@ -335,16 +337,16 @@ class SparkHandler(Handler):
             for piece in shown
         ]
 
-    def _renewed(self, job: Job) -> Job:
+    def _renew_job(self, job: Job) -> Job:
         """The same on an engine that lives, with a function that was imported for it."""
-        spark = self._revived()
+        spark = self._revive_engine()
         return replace(job, spark=spark, rule=self._rules.find(job.changes.relation))
 
-    def _trouble_of(self, batch: Batch) -> Trouble:
-        key = key_of(batch)
+    def _find_trouble(self, batch: Batch) -> Trouble:
+        key = make_batch_key(batch)
         return self._trouble if self._trouble is not None and self._trouble.batch == key else Trouble(key)
 
-    def _revived(self) -> SparkSession:
+    def _revive_engine(self) -> SparkSession:
         """A session on an engine that lives."""
         self._give_up()
         if self._pool is None or not self._session.alive:

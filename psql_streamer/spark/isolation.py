@@ -10,7 +10,7 @@ import numpy as np
 
 from psql_streamer.errors import HandlerError
 from psql_streamer.model import Changes
-from psql_streamer.spark.chosen_rows import Chosen, row_sizes, take_rows
+from psql_streamer.spark.chosen_rows import Chosen, measure_rows, take_rows
 
 _Made = TypeVar("_Made")
 
@@ -46,7 +46,7 @@ def sort_out(
             if len(changes) == 1:
                 return SortedRows([], [(changes, error)])
     elif len(changes) == 1:
-        return _tried(changes, attempt, blames)
+        return _try_row(changes, attempt, blames)
     middle = np.arange(len(changes)) < len(changes) // 2
     found = sort_out(take_rows(changes, middle), attempt, blames)
     # Where the first half is well, the bad one is in the second.
@@ -58,7 +58,7 @@ def sort_out_large(
     changes: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]
 ) -> SortedRows[_Made]:
     """Like sort_out with a bad row known to be there, for failures that come of a row's size: the largest go first."""
-    large = _large(changes)
+    large = _select_large_rows(changes)
     if not large.any() or large.all():
         return sort_out(changes, attempt, blames, known=True)
     try:
@@ -66,20 +66,20 @@ def sort_out_large(
     except blames:
         return sort_out(changes, attempt, blames, known=True)
     for row in np.flatnonzero(large):
-        found.add(_tried(take_rows(changes, np.arange(len(changes)) == row), attempt, blames))
+        found.add(_try_row(take_rows(changes, np.arange(len(changes)) == row), attempt, blames))
     return found
 
 
-def _tried(row: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> SortedRows[_Made]:
+def _try_row(row: Changes, attempt: Callable[[Changes], _Made], blames: type[HandlerError]) -> SortedRows[_Made]:
     try:
         return SortedRows([attempt(row)])
     except blames as error:
         return SortedRows([], [(row, error)])
 
 
-def _large(changes: Changes) -> Chosen:
+def _select_large_rows(changes: Changes) -> Chosen:
     """The few rows that stand out."""
-    bytes_of = row_sizes(changes)
+    bytes_of = measure_rows(changes)
     limit = max(_LARGE_BYTES, 4 * int(np.median(bytes_of)))
     order = np.argsort(bytes_of)[::-1][:_MOST_LARGE]
     chosen = np.zeros(len(changes), np.bool_)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from psql_streamer.events.source_fields import fields_of
+from psql_streamer.events.source_fields import choose_fields
 from psql_streamer.model import Changes, SourceInfo, Transactions
 from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.rules import Rule
@@ -34,7 +34,7 @@ class Job:
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
         tx, seq = int(self.changes.tx[row]), self.changes.seq[row]
-        commit = fields_of(self.source).show_commit(int(self.transactions.commit[tx]))
+        commit = choose_fields(self.source).show_commit(int(self.transactions.commit[tx]))
         snapshot = self.transactions.snapshots.get(tx)
         return f"({commit}, {seq})" + ("" if snapshot is None else f' of snapshot "{snapshot.id}"')
 

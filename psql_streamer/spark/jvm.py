@@ -21,7 +21,7 @@ from psql_streamer.embedded.java import find_java
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.redaction import redact
 from psql_streamer.spark.cluster import ApplicationCluster
-from psql_streamer.spark.last_words import last_words, unresolved, way_it_ended
+from psql_streamer.spark.last_words import describe_exit, find_last_words, find_unresolved
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.properties import write_java_options, write_properties
 from psql_streamer.spark.scratch import Scratch
@@ -136,8 +136,8 @@ class Jvm:
             code = self._gateway.proc.wait(seconds)
         except TimeoutExpired:
             return None
-        words = last_words(self._said())
-        return way_it_ended(code) + (f": {redact(words)}" if words else "")
+        words = find_last_words(self._read_stderr())
+        return describe_exit(code) + (f": {redact(words)}" if words else "")
 
     def cancel_jobs(self) -> None:
         """Make the jobs that run or wait fail."""
@@ -174,16 +174,16 @@ class Jvm:
         from pyspark.sql import SparkSession
 
         launch: Callable[[SparkConf | None, dict[str, Any]], Any] = launch_gateway
-        settings = self._settings()
+        settings = self._build_settings()
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         try:
-            environment = _environment_of(self.options, self._submit_arguments(settings))
-            with _environment(environment), self._stderr.open("wb") as stderr, _own_signals():
+            environment = _build_environment(self.options, self._submit_arguments(settings))
+            with _set_environment(environment), self._stderr.open("wb") as stderr, _own_signals():
                 streams = {"start_new_session": True, "stdout": stderr, "stderr": stderr}
                 self._gateway = launch(None, streams)
                 return SparkSession(SparkContext(conf=conf, gateway=self._gateway))
         except Exception as error:
-            refused = self._not_started(error)
+            refused = self._explain_failed_start(error)
             _let_go(error)
             raise refused from None
 
@@ -210,7 +210,7 @@ class Jvm:
         given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
         return f"--properties-file {shlex.quote(str(properties))} {given}"
 
-    def _settings(self) -> dict[str, str]:
+    def _build_settings(self) -> dict[str, str]:
         options = self.options
         (self._folder / "log4j2.properties").write_text(_LOG4J)
         settings = SETTINGS | {
@@ -233,36 +233,36 @@ class Jvm:
             settings["spark.jars.packages"] = ",".join(options.packages)
         settings |= options.conf
         if not options.master.startswith("local"):
-            settings[_EXECUTOR_JAVA_OPTIONS] = _executor_java_options(settings)
+            settings[_EXECUTOR_JAVA_OPTIONS] = _build_executor_java_options(settings)
         given = settings.get(_JAVA_OPTIONS, "")
         java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", _END_WITHOUT_MEMORY, given]
         if not _COLLECTOR.search(given):
             java_options.append(_BATCH_COLLECTOR)
         return settings | {_JAVA_OPTIONS: " ".join(filter(None, java_options))}
 
-    def _not_started(self, error: Exception) -> HandlerError:
-        refusal = _refusal(error)
+    def _explain_failed_start(self, error: Exception) -> HandlerError:
+        refusal = _find_refusal(error)
         if self.alive and not self.options.master.startswith("local"):
             why = f" ({redact(refusal)})" if refusal else ""
             return HandlerUnavailable(
                 f"Spark master {self.options.master} did not take the application{why}",
                 "look at its log and its workers'",
             )
-        missing = unresolved(self._said())
+        missing = find_unresolved(self._read_stderr())
         if missing:
             return HandlerRefused(
                 f"[spark] packages: {', '.join(missing)} is not to be had",
                 "correct it, or name the repository that has it: spark.jars.repositories in [spark.conf]",
             )
-        why = refusal or last_words(self._said()) or _last_line(self._said())
+        why = refusal or find_last_words(self._read_stderr()) or _find_last_line(self._read_stderr())
         what = f"Spark did not start ({type(error).__name__}{': ' + redact(why) if why else ''})"
         return HandlerRefused(what, "correct master and conf in [spark]")
 
-    def _said(self) -> list[str]:
+    def _read_stderr(self) -> list[str]:
         return self._stderr.read_text(errors="replace").splitlines() if self._stderr.exists() else []
 
 
-def _executor_java_options(settings: Mapping[str, str]) -> str:
+def _build_executor_java_options(settings: Mapping[str, str]) -> str:
     """Executors log what a failed job says, and that quotes values of rows.
 
     This is log4j's level where no configuration is on an executor's class path. Spark then reads a profile of its own
@@ -281,7 +281,7 @@ def _let_go(error: Exception) -> None:
         traceback.clear_frames(error.__traceback__)
 
 
-def _refusal(error: Exception) -> str:
+def _find_refusal(error: Exception) -> str:
     """What Spark says of its settings. It has seen no row yet, so that its own words may be shown."""
     java: Any = getattr(error, "java_exception", None)
     if java is None:
@@ -291,7 +291,7 @@ def _refusal(error: Exception) -> str:
     return ""
 
 
-def _last_line(said: list[str]) -> str:
+def _find_last_line(said: list[str]) -> str:
     lines = [line for line in said if line.strip() and not line.startswith(("\tat", "Using", "To "))]
     return next((line for line in lines if line.startswith("Error")), lines[-1] if lines else "")
 
@@ -310,7 +310,7 @@ def _end(gateway: Any) -> None:
         process.wait()
 
 
-def _environment_of(options: SparkOptions, submit_arguments: str) -> dict[str, str]:
+def _build_environment(options: SparkOptions, submit_arguments: str) -> dict[str, str]:
     """JAVA_HOME for Spark's launcher; our Python for Python functions; no lookup of this host's name if local."""
     environment = {
         "JAVA_HOME": str(find_java().resolve().parent.parent),
@@ -323,7 +323,7 @@ def _environment_of(options: SparkOptions, submit_arguments: str) -> dict[str, s
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def _set_environment(variables: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psql_streamer.model import Changes, Image, Index, RowOp
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
-from psql_streamer.spark.lacking import union
+from psql_streamer.spark.lacking import merge_masks
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
 
 
@@ -38,7 +38,7 @@ class Kept:
     part: NDArray[np.void] | None = None
 
     @classmethod
-    def of(cls, changes: Changes, images: Index, splits: Callable[[], bool]) -> Kept:
+    def from_images(cls, changes: Changes, images: Index, splits: Callable[[], bool]) -> Kept:
         """images: sorted, those of the result, each once. splits: whether the rule is there to make several rows of
         one, of which an update may leave none.
         """
@@ -49,7 +49,7 @@ class Kept:
         stays = np.zeros(len(changes), np.bool_)
         stays[after_rows] = True
         left = before_rows[(op[before_rows] == RowOp.UPDATE) & ~stays[before_rows]]
-        gone = left[key_changed(changes, left)]
+        gone = left[find_changed_keys(changes, left)]
         op[left if len(gone) < len(left) and splits() else gone] = RowOp.DELETE
         stays[before_rows[op[before_rows] == RowOp.DELETE]] = True
         with_row = stays[before_rows]
@@ -64,7 +64,7 @@ class Kept:
         )
 
 
-def images_to_put_back(sent: Sent, facts: Facts | None, came: Index) -> Index:
+def find_unjudged_images(sent: Sent, facts: Facts | None, came: Index) -> Index:
     """Images that a rule dropped though it cannot judge them, where no filter could be made to let them pass.
 
     came: sorted, those of the result. A rule that looks itself whether values are missing is the author's business.
@@ -72,23 +72,23 @@ def images_to_put_back(sent: Sent, facts: Facts | None, came: Index) -> Index:
     if facts is None:
         return np.empty(0, np.int64)
     lacking = sent.lacking
-    read = looked_at(facts)
+    read = find_judged_columns(facts)
     stays = np.zeros(lacking.images, np.bool_)
     if sent.place(KEY_ONLY) not in read:
         stays |= lacking.is_key_only
     if sent.place(UNCHANGED) not in read:
-        unchanged = lacking.unchanged()
-        stays |= union((unchanged[column] for column in facts.drops if column in unchanged), lacking.images)
+        unchanged = lacking.find_unchanged()
+        stays |= merge_masks((unchanged[column] for column in facts.drops if column in unchanged), lacking.images)
     stays[came] = False
     return np.flatnonzero(stays)
 
 
-def looked_at(facts: Facts) -> frozenset[int]:
+def find_judged_columns(facts: Facts) -> frozenset[int]:
     """The sent columns that whatever may drop rows reads."""
     return facts.drops.union(*(condition.reads for condition in facts.conditions))
 
 
-def key_changed(changes: Changes, rows: Index) -> NDArray[np.bool_]:
+def find_changed_keys(changes: Changes, rows: Index) -> NDArray[np.bool_]:
     """Whether updates with an old image changed the key. A column that one of the images lacks has not changed."""
     changed = np.zeros(len(rows), np.bool_)
     if not len(rows) or not changes.relation.key_columns:

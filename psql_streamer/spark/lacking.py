@@ -45,7 +45,7 @@ class Lacking:
         """Whether a rule could be misled by a null."""
         return self.key_only or bool(self.unseen)
 
-    def unchanged(self) -> dict[int, Mask]:
+    def find_unchanged(self) -> dict[int, Mask]:
         """Column -> new images whose update left it alone; a rule sees null."""
         found = {column: mask & self.is_new for column, mask in self.unseen.items()}
         return {column: mask for column, mask in found.items() if mask.any()}
@@ -60,45 +60,45 @@ class Lacking:
         """The old images, where they hold the key alone."""
         return ~self.is_new if self.key_only else np.zeros(self.images, np.bool_)
 
-    def flags(self, columns: Sequence[int]) -> NDArray[np.int64]:
+    def compute_flags(self, columns: Sequence[int]) -> NDArray[np.int64]:
         """Bits that say what an image lacks: KEY_ONLY_BIT, and one for each of the columns that an update left alone.
 
         Columns that are too many for the bits share one.
         """
         flags = np.where(self.is_key_only, KEY_ONLY_BIT, 0).astype(np.int64)
-        unchanged = self.unchanged()
+        unchanged = self.find_unchanged()
         for column in columns:
             if column in unchanged:
-                flags |= np.where(unchanged[column], bit_of(column, columns), 0)
+                flags |= np.where(unchanged[column], compute_bit(column, columns), 0)
         return flags
 
 
-def bit_of(column: int, columns: Sequence[int]) -> int:
+def compute_bit(column: int, columns: Sequence[int]) -> int:
     """The bit of one of the columns that have bits."""
     return 2 << min(columns.index(column), _COLUMN_BITS - 1)
 
 
-def lacking(changes: Changes) -> Lacking:
+def find_lacking(changes: Changes) -> Lacking:
     """What the images lack."""
     new, old = changes.after, changes.before
     absent = _join_masks(changes, new.absent, old.absent)
-    found = {column: _held_by_old(changes, column) for column in new.absent}
+    found = {column: _find_held_by_old(changes, column) for column in new.absent}
     unseen = _join_masks(changes, {column: new.absent[column] & ~held for column, held in found.items()}, old.absent)
     key_only = len(old) > 0 and not changes.relation.old_rows_are_whole
     return Lacking(len(new) + len(old), len(new), key_only, absent, unseen)
 
 
-def seen_by_rules(changes: Changes, column: int) -> pa.Array:
+def fill_unchanged_values(changes: Changes, column: int) -> pa.Array:
     """The new images' values of a column; those that an update left alone from the old images that have them."""
-    held = _held_by_old(changes, column) if column in changes.after.absent else None
+    held = _find_held_by_old(changes, column) if column in changes.after.absent else None
     if held is None or not held.any():
         return changes.after.columns[column]
-    place, _ = _old_of_new(changes)
+    place, _ = _match_old_images(changes)
     filled = changes.before.columns[column].take(pa.array(place))
     return pc.if_else(pa.array(held), filled, changes.after.columns[column])
 
 
-def union(masks: Iterable[Mask], images: int) -> Mask:
+def merge_masks(masks: Iterable[Mask], images: int) -> Mask:
     """Where any of them is true."""
     found = np.zeros(images, np.bool_)
     for mask in masks:
@@ -119,15 +119,15 @@ def _mask(masks: Mapping[int, Mask], column: int, image: Image) -> Mask:
     return np.zeros(len(image), np.bool_) if found is None else found
 
 
-def _held_by_old(changes: Changes, column: int) -> Mask:
+def _find_held_by_old(changes: Changes, column: int) -> Mask:
     """New images that lack the column while the old image of the same change has it."""
-    place, has_old = _old_of_new(changes)
+    place, has_old = _match_old_images(changes)
     lacks = changes.after.absent[column] & has_old
     missing = changes.before.absent.get(column)
     return lacks if missing is None or not lacks.any() else lacks & ~missing[place]
 
 
-def _old_of_new(changes: Changes) -> tuple[NDArray[np.int64], Mask]:
+def _match_old_images(changes: Changes) -> tuple[NDArray[np.int64], Mask]:
     """For each new image: the place of its change's old one (0 where there is none), and whether there is one."""
     new, old = changes.after.rows, changes.before.rows
     if not len(old):

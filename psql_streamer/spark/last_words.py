@@ -37,7 +37,7 @@ _UNRESOLVED = re.compile(r"unresolved dependency: ([^#\s]+)#([^;\s]+);([^:\s]+):
 _EXCEPTION = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Error|Exception)\b")
 
 
-def way_it_ended(code: int) -> str:
+def describe_exit(code: int) -> str:
     """A process's return code in words; negative: the signal that ended it (subprocess.Popen.returncode)."""
     if code < 0:
         try:
@@ -49,7 +49,7 @@ def way_it_ended(code: int) -> str:
     return f"exit code {code}" + (f", {meaning}" if meaning else "")
 
 
-def last_words(said: Sequence[str]) -> str:
+def find_last_words(said: Sequence[str]) -> str:
     """What the last line that tells a reason says; "" where none does."""
     for pattern in (_TELLING, _EXCEPTION):
         for line in reversed(said):
@@ -59,7 +59,7 @@ def last_words(said: Sequence[str]) -> str:
     return ""
 
 
-def unresolved(said: Sequence[str]) -> list[str]:
+def find_unresolved(said: Sequence[str]) -> list[str]:
     """The Maven coordinates that Ivy did not find."""
     found = (_UNRESOLVED.search(line) for line in said)
     return list(dict.fromkeys(":".join(each.groups()) for each in found if each))

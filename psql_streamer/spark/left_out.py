@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import json as arrow_json
 
-from psql_streamer.binary_columns import held_bytes, offsets
+from psql_streamer.binary_columns import read_offsets, read_value_bytes
 from psql_streamer.spark.counts import Counts
 
 if TYPE_CHECKING:
@@ -68,22 +68,22 @@ Named: TypeAlias = Struct | Items | Values | None
 """What a type has names for; None: whatever is there is taken whole."""
 
 
-def named_by(kind: DataType) -> Named:
+def collect_names(kind: DataType) -> Named:
     """What a Spark type has names for."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        return Struct({field.name: named_by(field.dataType) for field in kind.fields})
+        return Struct({field.name: collect_names(field.dataType) for field in kind.fields})
     if isinstance(kind, ArrayType):
-        inner = named_by(kind.elementType)
+        inner = collect_names(kind.elementType)
         return None if inner is None else Items(inner)
     if isinstance(kind, MapType):
-        inner = named_by(kind.valueType)
+        inner = collect_names(kind.valueType)
         return None if inner is None else Values(inner)
     return None
 
 
-def left_out(documents: pa.Array, named: Named) -> Counter[str]:
+def count_left_out(documents: pa.Array, named: Named) -> Counter[str]:
     """Path of a field that is not named -> how many values it has. The path begins behind the column's name.
 
     documents: JSON texts. What is no JSON is passed over. Names that look like data are not shown.
@@ -92,12 +92,12 @@ def left_out(documents: pa.Array, named: Named) -> Counter[str]:
     if named is None:
         return found
     texts = documents.drop_null().cast(pa.binary())
-    large = np.diff(offsets(texts)) > (0 if _has_values(named) else _LARGE_DOCUMENT_BYTES)
+    large = np.diff(read_offsets(texts)) > (0 if _has_values(named) else _LARGE_DOCUMENT_BYTES)
     _note_documents(texts.filter(pa.array(large)), named, found)
     by_columns = True
-    for some in _portions(texts.filter(pa.array(~large))):
-        column = _inferred(some) if by_columns else None
-        by_columns = column is not None and _fields_in(column.type) < _MOST_TYPE_FIELDS
+    for some in _split_texts(texts.filter(pa.array(~large))):
+        column = _infer_column(some) if by_columns else None
+        by_columns = column is not None and _count_fields(column.type) < _MOST_TYPE_FIELDS
         if column is None:
             _note_documents(some, named, found)
         else:
@@ -116,7 +116,7 @@ class LeftOut:
         """The documents of a column that a rule reads. where: table and rule."""
         if named is None or not pa.types.is_string(documents.type):
             return
-        found = left_out(documents, named)
+        found = count_left_out(documents, named)
         self._counts.add("fields_left_out", found.total())
         told = self._told[f"{where}, {column}"]
         for path in sorted(found.keys() - told)[: _MOST_LOGGED_FIELDS - len(told)]:
@@ -133,8 +133,8 @@ def _has_values(named: Named) -> bool:
     return isinstance(named, Values) or (isinstance(named, Items) and _has_values(named.of))
 
 
-def _portions(texts: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
-    bounds: NDArray[np.int64] = offsets(texts).astype(np.int64)
+def _split_texts(texts: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
+    bounds: NDArray[np.int64] = read_offsets(texts).astype(np.int64)
     first = 0
     while first < len(texts):
         last = int(np.searchsorted(bounds, bounds[first] + _READ_CHUNK_BYTES))
@@ -144,10 +144,10 @@ def _portions(texts: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
         first = last
 
 
-def _inferred(texts: pa.BinaryArray) -> pa.Array | None:
+def _infer_column(texts: pa.BinaryArray) -> pa.Array | None:
     """What the documents hold; None where they do not have one type."""
     wrapped = pc.binary_join_element_wise(b'{"value":', texts, b"}\n", b"")
-    data = held_bytes(wrapped)
+    data = read_value_bytes(wrapped)
     try:
         table = arrow_json.read_json(
             pa.BufferReader(pa.py_buffer(data)),
@@ -159,17 +159,17 @@ def _inferred(texts: pa.BinaryArray) -> pa.Array | None:
     return table.column(0).combine_chunks()
 
 
-def _fields_in(kind: pa.DataType) -> int:
-    return 1 + sum(_fields_in(kind.field(at).type) for at in range(kind.num_fields))
+def _count_fields(kind: pa.DataType) -> int:
+    return 1 + sum(_count_fields(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _note_array(array: pa.Array, named: Named, path: str, found: Counter[str]) -> None:
     if isinstance(named, Struct) and pa.types.is_struct(array.type):
         for field, child in zip(array.type, array.flatten(), strict=True):
             if field.name in named.fields:
-                _note_array(child, named.fields[field.name], _below(path, field.name), found)
+                _note_array(child, named.fields[field.name], _extend_path(path, field.name), found)
             else:
-                found[_below(path, field.name)] += max(1, len(child) - child.null_count)
+                found[_extend_path(path, field.name)] += max(1, len(child) - child.null_count)
     elif isinstance(named, Items) and pa.types.is_list(array.type):
         _note_array(array.flatten(), named.of, f"{path}[]", found)
 
@@ -190,9 +190,9 @@ def _note_value(value: Any, named: Named, path: str, found: Counter[str]) -> Non
     if isinstance(named, Struct) and isinstance(value, dict):
         for name, inner in value.items():
             if name in named.fields:
-                _note_value(inner, named.fields[name], _below(path, name), found)
+                _note_value(inner, named.fields[name], _extend_path(path, name), found)
             else:
-                found[_below(path, name)] += 1
+                found[_extend_path(path, name)] += 1
     elif isinstance(named, Items) and isinstance(value, list):
         for inner in value:
             _note_value(inner, named.of, f"{path}[]", found)
@@ -201,5 +201,5 @@ def _note_value(value: Any, named: Named, path: str, found: Counter[str]) -> Non
             _note_value(inner, named.of, f"{path}{{}}", found)
 
 
-def _below(path: str, name: str) -> str:
+def _extend_path(path: str, name: str) -> str:
     return f"{path}.{name if _NAME.fullmatch(name) else _UNSHOWN}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from psql_streamer.spark.options import NEED_SECRET, Mask
-from psql_streamer.spark.quoting import quoted_name, quoted_text
+from psql_streamer.spark.quoting import quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -33,11 +33,11 @@ class Masking:
     how: Mask
     secret: str | None = field(default=None, repr=False)
 
-    def expression(self, column: str, kind: DataType) -> str:
+    def render_expression(self, column: str, kind: DataType) -> str:
         """SQL of the masked values of a column of this type."""
-        return _EXPRESSIONS[self.how.method](self, quoted_name(column), kind)
+        return _EXPRESSIONS[self.how.method](self, quote_name(column), kind)
 
-    def refusal(self, kind: DataType) -> str | None:
+    def describe_refusal(self, kind: DataType) -> str | None:
         """What to say of a type that the method does not take; None where it does."""
         name = kind.typeName()
         method = self.how.method
@@ -47,24 +47,24 @@ class Masking:
             return f'{method} takes no {kind.simpleString()}: coerce the column to "string"'
         return None
 
-    def constant_fits(self, kind: DataType) -> str | None:
+    def render_constant_check(self, kind: DataType) -> str | None:
         """SQL of whether a constant is a value of the type; None where it always is one."""
         if self.how.method != "constant" or kind.typeName() == "string":
             return None
-        return f"try_cast({_text_of(self.how)} AS {kind.simpleString()}) IS NOT NULL"
+        return f"try_cast({_quote_constant(self.how)} AS {kind.simpleString()}) IS NOT NULL"
 
 
-def masking(how: Mask, secret: str | None) -> Masking:
+def make_masking(how: Mask, secret: str | None) -> Masking:
     """How a column is masked, with the secret only where it is needed."""
     return Masking(how, secret if how.method in NEED_SECRET else None)
 
 
 def _hash(mask: Masking, column: str, kind: DataType) -> str:
     value = column if kind.typeName() == "binary" else f"CAST(CAST({column} AS STRING) AS BINARY)"
-    return f"sha2(concat({_bytes((mask.secret or '').encode())}, {value}), 256)"
+    return f"sha2(concat({_quote_bytes((mask.secret or '').encode())}, {value}), 256)"
 
 
-def _partial(mask: Masking, column: str, _: DataType) -> str:
+def _mask_partially(mask: Masking, column: str, _: DataType) -> str:
     """A value of no more characters than are kept is masked whole."""
     first, last = mask.how.keep_first, mask.how.keep_last
     hidden = f"repeat('*', length({column}) - {first + last})"
@@ -72,16 +72,16 @@ def _partial(mask: Masking, column: str, _: DataType) -> str:
     return f"CASE WHEN length({column}) > {first + last} THEN {some} ELSE repeat('*', length({column})) END"
 
 
-def _null(_: Masking, column: str, __: DataType) -> str:
+def _replace_by_null(_: Masking, column: str, __: DataType) -> str:
     return f"IF({column} IS NULL, {column}, NULL)"
 
 
-def _constant(mask: Masking, column: str, kind: DataType) -> str:
-    return f"CASE WHEN {column} IS NOT NULL THEN CAST({_text_of(mask.how)} AS {kind.simpleString()}) END"
+def _replace_by_constant(mask: Masking, column: str, kind: DataType) -> str:
+    return f"CASE WHEN {column} IS NOT NULL THEN CAST({_quote_constant(mask.how)} AS {kind.simpleString()}) END"
 
 
-def _text_of(how: Mask) -> str:
-    return quoted_text(str(how.value).lower() if isinstance(how.value, bool) else str(how.value))
+def _quote_constant(how: Mask) -> str:
+    return quote_text(str(how.value).lower() if isinstance(how.value, bool) else str(how.value))
 
 
 def _tokenise(mask: Masking, column: str, _: DataType) -> str:
@@ -91,18 +91,18 @@ def _tokenise(mask: Masking, column: str, _: DataType) -> str:
     alphabets, as far as an HMAC of the other half says. Whatever that is, the round can be undone, so that two values
     never have the same token.
     """
-    key = _Key.derived(mask.secret or "")
+    key = _Key.from_secret(mask.secret or "")
     half = f"length({column}) div 2"
     halves = f"named_struct('a', left({column}, {half}), 'b', substring({column}, {half} + 1))"
-    moved = _moved("s.a", key.hmac("concat(i, ':', j, ':', s.b)"))
+    moved = _move_characters("s.a", key.render_hmac("concat(i, ':', j, ':', s.b)"))
     rounds = f"array({', '.join(map(str, range(_ROUNDS)))})"
     token = f"aggregate({rounds}, {halves}, (s, i) -> named_struct('a', s.b, 'b', {moved}), s -> concat(s.a, s.b))"
     message = f"concat('whole:', {column})"
-    whole = f"left({key.hmac(message)}, 32)"
+    whole = f"left({key.render_hmac(message)}, 32)"
     return f"CASE WHEN {column} RLIKE '[^\\\\x00-\\\\x7F]' THEN {whole} ELSE {token} END"
 
 
-def _moved(text: str, block: str) -> str:
+def _move_characters(text: str, block: str) -> str:
     """The characters of a text moved by a stream of hex digits. block: SQL of the stream's block `j`."""
     blocks = f"sequence(0, (length({text}) - 1) div {_SHIFTS_OF_BLOCK})"
     stream = f"array_join(transform({blocks}, j -> {block}), '')"
@@ -126,25 +126,25 @@ class _Key:
     outer: bytes
 
     @classmethod
-    def derived(cls, secret: str) -> _Key:
+    def from_secret(cls, secret: str) -> _Key:
         """Not the secret itself, which `hash` puts in front of values."""
         key = hmac.digest(secret.encode(), b"psql-streamer tokenise", hashlib.sha512).ljust(_BLOCK_BYTES, b"\0")
         return cls(bytes(byte ^ 0x36 for byte in key), bytes(byte ^ 0x5C for byte in key))
 
-    def hmac(self, text: str) -> str:
+    def render_hmac(self, text: str) -> str:
         """SQL of the HMAC-SHA-512 of a text, in hex."""
-        inner = f"sha2(concat({_bytes(self.inner)}, CAST({text} AS BINARY)), 512)"
-        return f"sha2(concat({_bytes(self.outer)}, unhex({inner})), 512)"
+        inner = f"sha2(concat({_quote_bytes(self.inner)}, CAST({text} AS BINARY)), 512)"
+        return f"sha2(concat({_quote_bytes(self.outer)}, unhex({inner})), 512)"
 
 
-def _bytes(value: bytes) -> str:
+def _quote_bytes(value: bytes) -> str:
     return f"X'{value.hex()}'"
 
 
 _EXPRESSIONS: dict[str, Callable[[Masking, str, DataType], str]] = {
     "hash": _hash,
-    "partial": _partial,
-    "null": _null,
-    "constant": _constant,
+    "partial": _mask_partially,
+    "null": _replace_by_null,
+    "constant": _replace_by_constant,
     "tokenise": _tokenise,
 }

@@ -26,7 +26,7 @@ RECORD_HEADERS = "_record_headers"
 """A map, which Spark does not compare: a DataFrame that has one cannot be made distinct, or sorted by all columns."""
 
 IMAGE_SHIFT = 32
-"""`_row` is the image's place times 2**32, plus Lacking.flags: sorted by it, images are in their order."""
+"""`_row` is the image's place times 2**32, plus Lacking.compute_flags: sorted by it, images are in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Images:
     rows: NDArray[np.int64]
     tables: Tables | None = None
 
-    def names(self, name: Callable[[Relation], str]) -> pa.Array:
+    def name_relations(self, name: Callable[[Relation], str]) -> pa.Array:
         """The name of each image's relation."""
         if self.tables is not None:
-            return self.tables.names(self.rows, name)
+            return self.tables.name_relations(self.rows, name)
         return pa.repeat(name(self.changes.relation), len(self.rows))
 
 
@@ -54,7 +54,7 @@ def _take_for_images(images: Images, values: NDArray[np.generic]) -> pa.Array:
     return pa.array(values[images.changes.tx[images.rows]].astype(np.int64))
 
 
-def _xids(transactions: Transactions) -> pa.Array:
+def _convert_xids(transactions: Transactions) -> pa.Array:
     """The ids that are numbers, as PostgreSQL's are; null where the source has none."""
     ids = transactions.ids
     if ids is None or not pa.types.is_integer(ids.type):
@@ -62,9 +62,9 @@ def _xids(transactions: Transactions) -> pa.Array:
     return ids.cast(pa.int64())
 
 
-def _unchanged(images: Images) -> pa.Array:
+def _list_unchanged(images: Images) -> pa.Array:
     """A list of column names an image."""
-    masks = images.lacking.unchanged()
+    masks = images.lacking.find_unchanged()
     names = pa.array([images.changes.columns[column].name for column in masks], pa.string())
     lacks = np.array(list(masks.values()), np.bool_).reshape(len(masks), images.lacking.images).T
     offsets = np.concatenate(([0], np.cumsum(lacks.sum(axis=1)))).astype(np.int32)
@@ -111,18 +111,18 @@ METADATA: Mapping[str, Metadata] = {
     "_commit_lsn": Metadata(pa.int64(), lambda images: _take_for_images(images, images.transactions.commit)),
     "_seq": Metadata(pa.int64(), lambda images: pa.array(images.changes.seq[images.rows])),
     "_xid": Metadata(
-        pa.int64(), lambda images: _xids(images.transactions).take(pa.array(images.changes.tx[images.rows]))
+        pa.int64(), lambda images: _convert_xids(images.transactions).take(pa.array(images.changes.tx[images.rows]))
     ),
     "_commit_ts": Metadata(
         pa.timestamp("us", "UTC"),
         lambda images: _take_for_images(images, images.transactions.commit_ts).cast(pa.timestamp("us", "UTC")),
     ),
-    "_schema": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.schema)),
-    "_table": Metadata(pa.string(), lambda images: images.names(lambda relation: relation.table)),
+    "_schema": Metadata(pa.string(), lambda images: images.name_relations(lambda relation: relation.schema)),
+    "_table": Metadata(pa.string(), lambda images: images.name_relations(lambda relation: relation.table)),
     "_record_timestamp": Metadata(pa.timestamp("us", "UTC"), _record_timestamps),
     "_record_key": Metadata(pa.binary(), lambda images: _own(images, "key")),
     RECORD_HEADERS: Metadata(_HEADERS, _record_headers),
-    UNCHANGED: Metadata(pa.list_(pa.string()), _unchanged),
+    UNCHANGED: Metadata(pa.list_(pa.string()), _list_unchanged),
     KEY_ONLY: Metadata(pa.bool_(), lambda images: pa.array(images.lacking.is_key_only)),
 }
 """By name. They do not become part of events under these names."""

@@ -64,13 +64,13 @@ def read_texts(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Rea
     if kind is not None and kind.logical is Logical.JSON and pa.types.is_nested(wanted):
         raise Unreadable(f"{kind.name} inside of another type is not read: use string, and from_json in sql")
     if pa.types.is_list(wanted):
-        return (_multirange if kind is not None and _is_multirange(kind) else _array)(texts, kind, wanted)
+        return (_read_multiranges if kind is not None and _is_multirange(kind) else _read_arrays)(texts, kind, wanted)
     if pa.types.is_struct(wanted):
         is_composite = kind is None or not kind.name or kind.form is JsonForm.OBJECT
-        return (_composite if is_composite else _range)(texts, kind, wanted)
+        return (_read_composites if is_composite else _read_ranges)(texts, kind, wanted)
     if pa.types.is_map(wanted):
-        return _hstore(texts, wanted)
-    return _leaf(texts, kind, wanted)
+        return _read_hstores(texts, wanted)
+    return _read_leaves(texts, kind, wanted)
 
 
 def _is_multirange(kind: PgType) -> bool:
@@ -80,35 +80,35 @@ def _is_multirange(kind: PgType) -> bool:
 # --- arrays
 
 
-def _array(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
+def _read_arrays(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
     element = None if kind is None else kind.element
     if element is None and kind is not None and kind.name:
         raise Unreadable(f"{kind.name} is no array")
     delimiter = element.delimiter.encode() if element is not None else b","
-    lists, failed = _lists(texts, _depth(wanted), delimiter)
+    lists, failed = _parse_lists(texts, _count_dimensions(wanted), delimiter)
     read = _read_lists(lists, element, wanted)
-    return Read(_where(~(failed | read.failed), read.values), failed | read.failed)
+    return Read(_make_invalid_null(~(failed | read.failed), read.values), failed | read.failed)
 
 
-def _depth(wanted: pa.DataType) -> int:
-    return 1 + _depth(wanted.value_type) if pa.types.is_list(wanted.value_type) else 1
+def _count_dimensions(wanted: pa.DataType) -> int:
+    return 1 + _count_dimensions(wanted.value_type) if pa.types.is_list(wanted.value_type) else 1
 
 
-def _lists(texts: pa.Array, depth: int, delimiter: bytes) -> tuple[pa.Array, Failed]:
+def _parse_lists(texts: pa.Array, depth: int, delimiter: bytes) -> tuple[pa.Array, Failed]:
     """Lists of so many dimensions of the elements' texts."""
     plain = pc.fill_null(pc.match_substring_regex(texts, _PLAIN_ARRAY), True) if depth == 1 else None
     if plain is not None and pc.all(plain).as_py() is not False:
-        return _plain_lists(texts, delimiter), np.zeros(len(texts), np.bool_)
+        return _split_plain_arrays(texts, delimiter), np.zeros(len(texts), np.bool_)
     kind: pa.DataType = pa.binary()
     for _ in range(depth):
         kind = pa.list_(kind)
     if plain is None:
-        made = [None if text is None else _nested(text, depth, delimiter) for text in texts.to_pylist()]
+        made = [None if text is None else _parse_nested_lists(text, depth, delimiter) for text in texts.to_pylist()]
         lists = pa.array(made, kind)
-        return lists, _nulls_of(lists) & ~_nulls_of(texts)
+        return lists, _find_nulls(lists) & ~_find_nulls(texts)
     others = texts.filter(pc.invert(plain))
-    of_others, failed_others = _each(others, lambda text: _nested(text, depth, delimiter), kind)
-    of_plain = _plain_lists(texts.filter(plain), delimiter)
+    of_others, failed_others = _parse_to_array(others, lambda text: _parse_nested_lists(text, depth, delimiter), kind)
+    of_plain = _split_plain_arrays(texts.filter(plain), delimiter)
     is_plain = plain.to_numpy(zero_copy_only=False)
     place = np.where(is_plain, np.cumsum(is_plain) - 1, len(of_plain) + np.cumsum(~is_plain) - 1)
     failed = np.zeros(len(texts), np.bool_)
@@ -116,7 +116,7 @@ def _lists(texts: pa.Array, depth: int, delimiter: bytes) -> tuple[pa.Array, Fai
     return pa.concat_arrays([of_plain, of_others]).take(pa.array(place)), failed
 
 
-def _plain_lists(texts: pa.Array, delimiter: bytes) -> pa.Array:
+def _split_plain_arrays(texts: pa.Array, delimiter: bytes) -> pa.Array:
     """Of arrays of one dimension without quotes."""
     inside = pc.binary_slice(texts, 1, -1)
     lists = pc.split_pattern(inside, delimiter)
@@ -128,10 +128,10 @@ def _plain_lists(texts: pa.Array, delimiter: bytes) -> pa.Array:
         keep = ~np.repeat(empty, lengths)
         elements = elements.filter(pa.array(keep))
         lengths = np.where(empty, 0, lengths)
-    return _listed(lengths, elements, _nulls_of(texts))
+    return _make_list_array(lengths, elements, _find_nulls(texts))
 
 
-def _nested(text: bytes, depth: int, delimiter: bytes) -> list[Any] | None:
+def _parse_nested_lists(text: bytes, depth: int, delimiter: bytes) -> list[Any] | None:
     """The elements of an array in lists of so many dimensions; None when it is no such array."""
     parsed = arrays.parse(text, delimiter)
     if parsed is None:
@@ -166,17 +166,21 @@ def _read_lists(lists: pa.Array, element: PgType | None, wanted: pa.DataType) ->
     else:
         read = read_texts(inner, element, wanted.value_type)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    return Read(_listed(lengths, read.values, _nulls_of(lists), wanted), _any_in(read.failed, lengths))
+    return Read(
+        _make_list_array(lengths, read.values, _find_nulls(lists), wanted), _find_failed_lists(read.failed, lengths)
+    )
 
 
-def _listed(lengths: NDArray[Any], elements: pa.Array, null: Failed, kind: pa.DataType | None = None) -> pa.Array:
+def _make_list_array(
+    lengths: NDArray[Any], elements: pa.Array, null: Failed, kind: pa.DataType | None = None
+) -> pa.Array:
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pa.ListArray.from_arrays(
         pa.array(offsets), elements, type=kind or pa.list_(elements.type), mask=pa.array(null) if null.any() else None
     )
 
 
-def _any_in(failed: Failed, lengths: NDArray[Any]) -> Failed:
+def _find_failed_lists(failed: Failed, lengths: NDArray[Any]) -> Failed:
     """Of lists of these lengths, those that have an element which failed."""
     found = np.zeros(len(lengths), np.bool_)
     found[np.repeat(np.arange(len(lengths)), lengths)[failed]] = True
@@ -186,66 +190,73 @@ def _any_in(failed: Failed, lengths: NDArray[Any]) -> Failed:
 # --- composites, ranges, hstores
 
 
-def _composite(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
+def _read_composites(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
     attributes = () if kind is None else kind.attributes
     if attributes and len(attributes) != wanted.num_fields:
         raise Unreadable(f"the composite type has {len(attributes)} attributes, the struct {wanted.num_fields} fields")
     kinds: Sequence[PgType | None] = [attribute.type for attribute in attributes] or [None] * wanted.num_fields
-    rows, failed = _parsed(texts, lambda text: composites.parse(text, wanted.num_fields))
-    return _struct(rows, kinds, wanted, failed, _nulls_of(texts))
+    rows, failed = _parse_texts(texts, lambda text: composites.parse(text, wanted.num_fields))
+    return _build_structs(rows, kinds, wanted, failed, _find_nulls(texts))
 
 
-def _range(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
+def _read_ranges(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
     if wanted.num_fields != _RANGE_FIELDS or any(not pa.types.is_boolean(wanted.field(at).type) for at in (2, 3)):
         name = "" if kind is None else f" {kind.name}"
         raise Unreadable(f"a range{name} is struct<lower: T, upper: T, lower_inc: boolean, upper_inc: boolean>")
-    rows, failed = _parsed(texts, _range_fields)
-    return _struct(rows, [None] * _RANGE_FIELDS, wanted, failed, _nulls_of(texts))
+    rows, failed = _parse_texts(texts, _parse_range)
+    return _build_structs(rows, [None] * _RANGE_FIELDS, wanted, failed, _find_nulls(texts))
 
 
-def _multirange(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
+def _read_multiranges(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
     if not pa.types.is_struct(wanted.value_type):
         raise Unreadable("a multirange is an array of structs")
-    lists, failed = _each(texts, _ranges, pa.list_(pa.binary()))
-    inner = _range(lists.flatten(), kind, wanted.value_type)
+    lists, failed = _parse_to_array(texts, _split_multirange, pa.list_(pa.binary()))
+    inner = _read_ranges(lists.flatten(), kind, wanted.value_type)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-    failed |= _any_in(inner.failed, lengths)
-    return Read(_where(~failed, _listed(lengths, inner.values, _nulls_of(lists), wanted)), failed)
+    failed |= _find_failed_lists(inner.failed, lengths)
+    return Read(
+        _make_invalid_null(~failed, _make_list_array(lengths, inner.values, _find_nulls(lists), wanted)), failed
+    )
 
 
-def _hstore(texts: pa.Array, wanted: pa.DataType) -> Read:
+def _read_hstores(texts: pa.Array, wanted: pa.DataType) -> Read:
     if not pa.types.is_string(wanted.key_type):
         raise Unreadable("the keys of a map of an hstore are string")
-    rows, failed = _parsed(texts, _pairs)
+    rows, failed = _parse_texts(texts, _parse_pairs)
     pairs = [pair for row in rows if row for pair in row]
     items = read_texts(pa.array([value for _, value in pairs], pa.binary()), None, wanted.item_type)
     keys = pa.array([key for key, _ in pairs], pa.binary()).cast(pa.string())
     lengths = np.array([len(row) if row else 0 for row in rows], np.int64)
-    failed |= _any_in(items.failed, lengths)
+    failed |= _find_failed_lists(items.failed, lengths)
     offsets: list[int | None] = [0, *np.cumsum(lengths).tolist()]
-    null = failed | _nulls_of(texts)
+    null = failed | _find_nulls(texts)
     for at in np.flatnonzero(null):
         offsets[at] = None
     return Read(pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items.values, type=wanted), failed)
 
 
-def _range_fields(text: bytes) -> list[bytes | None] | None:
+def _parse_range(text: bytes) -> list[bytes | None] | None:
     if text == b"empty":
         return [None] * _RANGE_FIELDS
     found = _RANGE.fullmatch(text)
     if found is None:
         return None
     opening, lower, upper, closing = found.groups()
-    return [_bound(lower), _bound(upper), b"t" if opening == b"[" else b"f", b"t" if closing == b"]" else b"f"]
+    return [
+        _parse_bound(lower),
+        _parse_bound(upper),
+        b"t" if opening == b"[" else b"f",
+        b"t" if closing == b"]" else b"f",
+    ]
 
 
-def _bound(text: bytes) -> bytes | None:
+def _parse_bound(text: bytes) -> bytes | None:
     if not text:
         return None
-    return _ESCAPED.sub(_unescaped, text[1:-1] if text.startswith(b'"') else text)
+    return _ESCAPED.sub(_unescape, text[1:-1] if text.startswith(b'"') else text)
 
 
-def _ranges(text: bytes) -> list[bytes] | None:
+def _split_multirange(text: bytes) -> list[bytes] | None:
     """The ranges of a multirange."""
     if not (text.startswith(b"{") and text.endswith(b"}")):
         return None
@@ -259,23 +270,23 @@ def _ranges(text: bytes) -> list[bytes] | None:
     return found
 
 
-def _pairs(text: bytes) -> list[tuple[bytes, bytes | None]] | None:
+def _parse_pairs(text: bytes) -> list[tuple[bytes, bytes | None]] | None:
     found, at = [], 0
     while at < len(text):
         pair = _PAIR.match(text, at)
         if pair is None:
             return None
-        key, value = (None if one is None else _ESCAPED.sub(_unescaped, one) for one in pair.groups())
+        key, value = (None if one is None else _ESCAPED.sub(_unescape, one) for one in pair.groups())
         found.append((key or b"", value))
         at = pair.end()
     return found
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
+def _unescape(found: re.Match[bytes]) -> bytes:
     return found[1] if found[1] is not None else b'"'
 
 
-def _struct(
+def _build_structs(
     rows: Sequence[Sequence[bytes | None] | None],
     kinds: Sequence[PgType | None],
     wanted: pa.DataType,
@@ -294,58 +305,58 @@ def _struct(
     return Read(pa.StructArray.from_arrays(fields, fields=listed, mask=pa.array(mask)), failed)
 
 
-def _parsed(texts: pa.Array, parse: Callable[[bytes], Any]) -> tuple[list[Any], Failed]:
+def _parse_texts(texts: pa.Array, parse: Callable[[bytes], Any]) -> tuple[list[Any], Failed]:
     """What is parsed of each text, None for null and where it cannot be parsed; and where it could not."""
     made = [None if text is None else parse(text) for text in texts.to_pylist()]
-    failed = np.fromiter((one is None for one in made), np.bool_, len(made)) & ~_nulls_of(texts)
+    failed = np.fromiter((one is None for one in made), np.bool_, len(made)) & ~_find_nulls(texts)
     return made, failed
 
 
-def _each(texts: pa.Array, parse: Callable[[bytes], Any], kind: pa.DataType) -> tuple[pa.Array, Failed]:
-    made, failed = _parsed(texts, parse)
+def _parse_to_array(texts: pa.Array, parse: Callable[[bytes], Any], kind: pa.DataType) -> tuple[pa.Array, Failed]:
+    made, failed = _parse_texts(texts, parse)
     return pa.array(made, kind), failed
 
 
 # --- what stands in them
 
 
-def _leaf(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
+def _read_leaves(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> Read:
     if pa.types.is_binary(wanted) and (kind is None or kind.logical is not Logical.BYTES):
         return Read(texts, np.zeros(len(texts), np.bool_))
     if pa.types.is_int8(wanted):
-        values = _bytes(casts.cast(texts, PostgresType(OIDS["int2"])))
+        values = _convert_to_int8(casts.cast(texts, PostgresType(OIDS["int2"])))
     else:
-        values = casts.cast(texts, _type_of(wanted))
-    failed = _nulls_of(values) & ~_nulls_of(texts)
+        values = casts.cast(texts, _choose_type(wanted))
+    failed = _find_nulls(values) & ~_find_nulls(texts)
     if failed.any() and pa.types.is_decimal(wanted):
-        values = _rounded(texts, values, failed)
-        failed = _nulls_of(values) & ~_nulls_of(texts)
+        values = _round_decimals(texts, values, failed)
+        failed = _find_nulls(values) & ~_find_nulls(texts)
     return Read(values, failed)
 
 
-def _type_of(wanted: pa.DataType) -> PostgresType:
+def _choose_type(wanted: pa.DataType) -> PostgresType:
     """The type whose text form is read: Spark's type says it, a column's says it too, and they may differ."""
     if pa.types.is_decimal(wanted):
         return PostgresType(OIDS["numeric"], ((wanted.precision << 16) | wanted.scale) + VARHDRSZ)
-    kind = casts.type_of(wanted)
+    kind = casts.find_postgres_type(wanted)
     if kind is None:
         raise Unreadable(f"{wanted} cannot be read inside of another type: use string")
     return kind
 
 
-def _bytes(values: pa.Array) -> pa.Array:
+def _convert_to_int8(values: pa.Array) -> pa.Array:
     fits = pc.and_(pc.greater_equal(values, -128), pc.less_equal(values, 127))
     return pc.if_else(fits, values, pa.scalar(None, values.type)).cast(pa.int8())
 
 
-def _rounded(texts: pa.Array, values: pa.Array, failed: Failed) -> pa.Array:
+def _round_decimals(texts: pa.Array, values: pa.Array, failed: Failed) -> pa.Array:
     """Decimals of more digits than the type has behind the point, rounded as Spark's cast does."""
     wanted = values.type
-    found = pa.array(list(_decimals(texts.filter(pa.array(failed)).to_pylist(), wanted)), wanted)
+    found = pa.array(list(_parse_decimals(texts.filter(pa.array(failed)).to_pylist(), wanted)), wanted)
     return pc.replace_with_mask(values, pa.array(failed), found)
 
 
-def _decimals(texts: Iterable[bytes], wanted: pa.DataType) -> Iterator[decimal.Decimal | None]:
+def _parse_decimals(texts: Iterable[bytes], wanted: pa.DataType) -> Iterator[decimal.Decimal | None]:
     with decimal.localcontext(decimal.Context(prec=2 * wanted.precision + 2)) as context:
         for text in texts:
             try:
@@ -358,11 +369,11 @@ def _decimals(texts: Iterable[bytes], wanted: pa.DataType) -> Iterator[decimal.D
             yield rounded if fits else None
 
 
-def _where(valid: Failed, values: pa.Array) -> pa.Array:
+def _make_invalid_null(valid: Failed, values: pa.Array) -> pa.Array:
     """Null where it is not valid."""
     return values if valid.all() else values.take(pa.array(np.arange(len(values)), mask=~valid))
 
 
-def _nulls_of(array: pa.Array) -> Failed:
+def _find_nulls(array: pa.Array) -> Failed:
     found: Failed = array.is_null().to_numpy(zero_copy_only=False)
     return found

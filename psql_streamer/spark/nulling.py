@@ -22,41 +22,41 @@ from psql_streamer.spark.running import Runner
 def run_with_nulls(runner: Runner, job: Job) -> Iterator[Changes]:
     """A table through its rule. Raises HandlerRefused when it is the key that cannot be computed."""
     try:
-        yield from _some(runner.run(job))
+        yield from _list_if_any(runner.run(job))
         return
     except Uncoercible:
-        failed = runner.uncoercible(job)
+        failed = runner.find_uncoercible(job)
         if not failed:
             raise
         job = job.narrow(_without_values(job, failed))
         for column, images in failed.items():
             runner.telling.tell_of_nulls(job, job.changes.columns[column].name, int(images.sum()))
     except RowsFailed:
-        yield from _computed_as_far_as_can_be(runner, job)
+        yield from _compute_tolerantly(runner, job)
         return
     yield from run_with_nulls(runner, job)
 
 
-def _computed_as_far_as_can_be(runner: Runner, job: Job) -> Iterator[Changes]:
+def _compute_tolerantly(runner: Runner, job: Job) -> Iterator[Changes]:
     """Of a table on which a job failed."""
     tolerated = runner.run_tolerantly(job)
     if tolerated is not None:
         for column, values in tolerated.values.items():
             runner.telling.tell_of_nulls(job, column, values)
-        yield from _some(tolerated.changes)
+        yield from _list_if_any(tolerated.changes)
         return
     found = sort_out(job.changes, lambda some: runner.run(job.narrow(some)), RowsFailed, known=True)
     for made in found.made:
-        yield from _some(made)
+        yield from _list_if_any(made)
     bad = [int(row.batch_order[0]) for row, _ in found.bad]
     failed = job.narrow(take_rows(job.changes, np.isin(job.changes.batch_order, bad)))
-    passed, computed = runner.passed_on(failed)
+    passed, computed = runner.pass_on_with_nulls(failed)
     for column in computed:
         runner.telling.tell_of_nulls(job, column, len(failed.changes))
-    yield from _some(passed)
+    yield from _list_if_any(passed)
 
 
-def _some(changes: Changes | None) -> Iterator[Changes]:
+def _list_if_any(changes: Changes | None) -> Iterator[Changes]:
     if changes is not None:
         yield changes
 
@@ -74,12 +74,12 @@ def _without_values(job: Job, failed: Mapping[int, Mask]) -> Changes:
     new = len(changes.after)
     return replace(
         changes,
-        after=_nulled(changes.after, {column: images[:new] for column, images in failed.items()}),
-        before=_nulled(changes.before, {column: images[new:] for column, images in failed.items()}),
+        after=_make_failed_null(changes.after, {column: images[:new] for column, images in failed.items()}),
+        before=_make_failed_null(changes.before, {column: images[new:] for column, images in failed.items()}),
     )
 
 
-def _nulled(image: Image, failed: Mapping[int, Mask]) -> Image:
+def _make_failed_null(image: Image, failed: Mapping[int, Mask]) -> Image:
     columns = list(image.columns)
     for column, mask in failed.items():
         if mask.any():

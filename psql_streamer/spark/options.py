@@ -24,29 +24,29 @@ MaskMethod: TypeAlias = Literal["hash", "partial", "null", "constant", "tokenise
 NEED_SECRET: frozenset[MaskMethod] = frozenset({"hash", "tokenise"})
 
 
-def _each_once(sinks: tuple[str, ...]) -> tuple[str, ...]:
+def _refuse_repeated_sinks(sinks: tuple[str, ...]) -> tuple[str, ...]:
     twice = [sink for sink, times in Counter(sinks).items() if times > 1]
     if twice:
         raise ValueError(f'names "{twice[0]}" twice')
     return sinks
 
 
-Sinks: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AfterValidator(_each_once)]
+Sinks: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AfterValidator(_refuse_repeated_sinks)]
 """Names of sinks."""
 
 
-def _spark_setting(value: object) -> object:
+def _convert_setting(value: object) -> object:
     """TOML has numbers and booleans; Spark's settings are strings."""
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
 
 
-def _spark_key(key: str) -> str:
+def _require_spark_key(key: str) -> str:
     if not key.startswith("spark."):
         raise ValueError("is not a Spark setting: their names begin with spark.")
     return key
 
 
-def _coordinates(package: str) -> str:
+def _require_coordinates(package: str) -> str:
     if not re.fullmatch(r"[^:,\s]+:[^:,\s]+:[^:,\s]+", package):
         raise ValueError("is not group:artifact:version, as Maven has it")
     return package
@@ -79,14 +79,14 @@ def _mask(value: Any) -> Any:
 _SHORTEST_SECRET = 16
 
 
-def _long_enough(secret: str) -> str:
+def _require_long_secret(secret: str) -> str:
     """Who has masked values tries short secrets in no time."""
     if len(secret) < _SHORTEST_SECRET:
         raise ValueError(f"is shorter than {_SHORTEST_SECRET} characters")
     return secret
 
 
-Secret: TypeAlias = Annotated[str, AfterValidator(_long_enough)]
+Secret: TypeAlias = Annotated[str, AfterValidator(_require_long_secret)]
 
 
 class TableRule(PartOptions):
@@ -122,7 +122,7 @@ class TableRule(PartOptions):
         return self
 
 
-def _several(rules: tuple[TableRule, ...]) -> tuple[TableRule, ...]:
+def _check_rules(rules: tuple[TableRule, ...]) -> tuple[TableRule, ...]:
     """A sink has one of the rules of a table at most."""
     if not rules:
         raise ValueError("is empty: write a rule, or leave the table out")
@@ -137,7 +137,7 @@ def _several(rules: tuple[TableRule, ...]) -> tuple[TableRule, ...]:
 Rules: TypeAlias = Annotated[
     tuple[TableRule, ...],
     BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,)),
-    AfterValidator(_several),
+    AfterValidator(_check_rules),
 ]
 """The rules of a table: one, or several for different sinks."""
 
@@ -160,16 +160,16 @@ class SparkOptions(HandlerOptions):
     app_name: str = Field(default="psql-streamer", min_length=1)
     py_files: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     jars: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    packages: tuple[Annotated[str, AfterValidator(_coordinates)], ...] = ()
-    conf: dict[Annotated[str, AfterValidator(_spark_key)], Annotated[str, BeforeValidator(_spark_setting)]] = Field(
-        default_factory=dict
-    )
+    packages: tuple[Annotated[str, AfterValidator(_require_coordinates)], ...] = ()
+    conf: dict[
+        Annotated[str, AfterValidator(_require_spark_key)], Annotated[str, BeforeValidator(_convert_setting)]
+    ] = Field(default_factory=dict)
     on_error: OnError = "stop"
     mask_secret: Secret | None = Field(default=None, repr=False)
     tables: dict[str, Rules] = Field(default_factory=dict)
     lookups: dict[Annotated[str, AfterValidator(_lookup_name)], LookupOptions] = Field(default_factory=dict)
 
-    def rules_of(self, sink: str | None) -> dict[str, TableRule]:
+    def select_rules(self, sink: str | None) -> dict[str, TableRule]:
         """The rules that a sink has, by entry. None: those for all sinks, and the first of several."""
         found: dict[str, TableRule] = {}
         for entry, rules in self.tables.items():
@@ -197,16 +197,16 @@ class SparkOptions(HandlerOptions):
 
     def puts_rows_aside_of(self, sink: str) -> bool:
         """See HandlerOptions.puts_rows_aside_of."""
-        return any(map(self._puts_aside, self.rules_of(sink).values()))
+        return any(map(self._puts_aside, self.select_rules(sink).values()))
 
-    def followed_tables(self) -> Iterator[tuple[str, str]]:
-        """See HandlerOptions.followed_tables: the lookups that the stream keeps current."""
+    def list_followed_tables(self) -> Iterator[tuple[str, str]]:
+        """See HandlerOptions.list_followed_tables: the lookups that the stream keeps current."""
         for name, lookup in self.lookups.items():
             if lookup.kind == "changelog":
                 yield name, str(lookup.table)
 
-    def named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
-        """See HandlerOptions.named_sinks."""
+    def list_named_sinks(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        """See HandlerOptions.list_named_sinks."""
         for entry, rules in self.tables.items():
             for at, rule in enumerate(rules):
                 number: tuple[int, ...] = (at,) if len(rules) > 1 else ()

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.json.json_text import join
-from psql_streamer.events.json.values import render_of
+from psql_streamer.events.json.values import choose_render
 from psql_streamer.model import PART, ArrowType, Changes, Index, RowOp
-from psql_streamer.spark.kept import Kept, key_changed
+from psql_streamer.spark.kept import Kept, find_changed_keys
 from psql_streamer.spark.lacking import Mask
 
 _NONE = -1
@@ -39,14 +39,14 @@ def order_by_content(columns: list[pa.Array], images: Index) -> Index:
 
     images: sorted.
     """
-    several = np.flatnonzero(repeated(images))
+    several = np.flatnonzero(find_repeated(images))
     order = np.arange(len(images))
-    ranks = [_ranks(column.take(pa.array(several))) for column in columns]
+    ranks = [_rank_values(column.take(pa.array(several))) for column in columns]
     order[several] = several[np.lexsort((*reversed(ranks), images[several]))]
     return order
 
 
-def repeated(images: Index) -> Mask:
+def find_repeated(images: Index) -> Mask:
     """The elements whose image has others. images: sorted."""
     same = images[1:] == images[:-1]
     found: Mask = np.append(False, same) | np.append(same, False)
@@ -74,12 +74,12 @@ def pair(changes: Changes, elements: Elements, splits: bool) -> Kept:
     new = int(np.searchsorted(elements.images, len(changes.after)))
     after_row = changes.after.rows[elements.images[:new]]
     before_row = changes.before.rows[elements.images[new:] - len(changes.after)]
-    old_of = _pairs(changes, elements, new, after_row, before_row)
-    gone = _gone(changes, old_of, after_row, before_row, splits)
+    old_of = _pair_elements(changes, elements, new, after_row, before_row)
+    gone = _find_gone(changes, old_of, after_row, before_row, splits)
     rows = np.concatenate((after_row, before_row[gone]))
     op = np.concatenate((changes.op[after_row], np.full(len(gone), RowOp.DELETE, np.uint8)))
-    op[: len(after_row)][_came_new(changes, old_of, after_row, before_row, splits)] = RowOp.INSERT
-    number = _numbers(rows, elements.numbers[:new], elements.numbers[new:][gone])
+    op[: len(after_row)][_find_added(changes, old_of, after_row, before_row, splits)] = RowOp.INSERT
+    number = _number_parts(rows, elements.numbers[:new], elements.numbers[new:][gone])
     order = np.lexsort((number, rows))
     after = np.concatenate((np.arange(new), np.full(len(gone), _NONE)))[order]
     before = np.concatenate((np.where(old_of < 0, _NONE, new + old_of), new + gone))[order]
@@ -90,16 +90,16 @@ def pair(changes: Changes, elements: Elements, splits: bool) -> Kept:
         before=before[before >= 0],
         after_rows=np.flatnonzero(after >= 0),
         before_rows=np.flatnonzero(before >= 0),
-        part=_parts(rows[order], number[order]),
+        part=_make_parts(rows[order], number[order]),
     )
 
 
-def _pairs(changes: Changes, elements: Elements, new: int, after_row: Index, before_row: Index) -> Index:
+def _pair_elements(changes: Changes, elements: Elements, new: int, after_row: Index, before_row: Index) -> Index:
     """For each new element which of the old ones it was, -1 for none."""
     found = np.full(len(after_row), _NONE)
     if not len(before_row) or not len(after_row):
         return found
-    by_key = _distinct(after_row, elements.keys[:new], len(changes)) & _distinct(
+    by_key = _find_distinct_rows(after_row, elements.keys[:new], len(changes)) & _find_distinct_rows(
         before_row, elements.keys[new:], len(changes)
     )
     alone = (np.bincount(after_row, minlength=len(changes)) == 1) & (
@@ -110,21 +110,21 @@ def _pairs(changes: Changes, elements: Elements, new: int, after_row: Index, bef
         code = np.where(by_key[row], elements.keys[part], elements.numbers[part])
         codes.append(np.where(alone[row], 0, code))
     old_order = np.lexsort((codes[1], before_row))
-    old, wanted = _merged(before_row[old_order], codes[1][old_order], after_row, codes[0])
+    old, wanted = _merge_codes(before_row[old_order], codes[1][old_order], after_row, codes[0])
     at = np.minimum(np.searchsorted(old, wanted), len(old) - 1)
     met = old[at] == wanted
     found[met] = old_order[at[met]]
     return found
 
 
-def _merged(row: Index, code: Index, other_row: Index, other_code: Index) -> tuple[Index, Index]:
+def _merge_codes(row: Index, code: Index, other_row: Index, other_code: Index) -> tuple[Index, Index]:
     """Both pairs of numbers as one number each, in their order."""
     codes = np.unique(np.concatenate((code, other_code)))
     one, other = (np.searchsorted(codes, some) for some in (code, other_code))
     return row * len(codes) + one, other_row * len(codes) + other
 
 
-def _distinct(row: Index, key: Index, rows: int) -> Mask:
+def _find_distinct_rows(row: Index, key: Index, rows: int) -> Mask:
     """The rows whose elements all have a key of their own."""
     found = np.ones(rows, np.bool_)
     order = np.lexsort((key, row))
@@ -134,7 +134,7 @@ def _distinct(row: Index, key: Index, rows: int) -> Mask:
     return found
 
 
-def _gone(changes: Changes, old_of: Index, after_row: Index, before_row: Index, splits: bool) -> Index:
+def _find_gone(changes: Changes, old_of: Index, after_row: Index, before_row: Index, splits: bool) -> Index:
     """The old elements that are rows of their own: of deletes, and parts that an update does not have any more."""
     lonely = np.ones(len(before_row), np.bool_)
     lonely[old_of[old_of >= 0]] = False
@@ -144,12 +144,12 @@ def _gone(changes: Changes, old_of: Index, after_row: Index, before_row: Index, 
         single &= changes.op == RowOp.UPDATE
         kept = np.zeros(len(changes), np.bool_)
         left = np.flatnonzero(single)
-        kept[left[key_changed(changes, left)]] = True
+        kept[left[find_changed_keys(changes, left)]] = True
         lonely &= ~single[before_row] | kept[before_row]
     return np.flatnonzero(lonely)
 
 
-def _came_new(changes: Changes, old_of: Index, after_row: Index, before_row: Index, splits: bool) -> Mask:
+def _find_added(changes: Changes, old_of: Index, after_row: Index, before_row: Index, splits: bool) -> Mask:
     """The new elements of updates that were not there before."""
     had_old = np.zeros(len(changes), np.bool_)
     had_old[changes.before.rows if splits else before_row] = True
@@ -157,13 +157,13 @@ def _came_new(changes: Changes, old_of: Index, after_row: Index, before_row: Ind
     return found
 
 
-def _numbers(rows: Index, new: Index, gone: Index) -> Index:
+def _number_parts(rows: Index, new: Index, gone: Index) -> Index:
     """The numbers of the parts; those that are gone have others than those that are there."""
     numbers = np.concatenate((new, gone))
     if not len(gone) or not len(new):
         return numbers
     of_new, of_gone = rows[: len(new)], rows[len(new) :]
-    mine, others = _merged(of_gone, gone, of_new, new)
+    mine, others = _merge_codes(of_gone, gone, of_new, new)
     taken = np.flatnonzero(np.isin(mine, others))
     most = np.full(int(rows.max()) + 1, np.iinfo(np.int64).min)
     np.maximum.at(most, rows, numbers)
@@ -171,7 +171,7 @@ def _numbers(rows: Index, new: Index, gone: Index) -> Index:
     return numbers
 
 
-def _parts(rows: Index, numbers: Index) -> NDArray[np.void] | None:
+def _make_parts(rows: Index, numbers: Index) -> NDArray[np.void] | None:
     """None where every row is a change."""
     parts = np.zeros(len(rows), PART)
     parts["of"] = np.bincount(rows, minlength=1)[rows] if len(rows) else 0
@@ -180,10 +180,10 @@ def _parts(rows: Index, numbers: Index) -> NDArray[np.void] | None:
     return parts if parts["of"].any() else None
 
 
-def _ranks(values: pa.Array) -> Index:
+def _rank_values(values: pa.Array) -> Index:
     """Numbers in the order of the values; null is the last."""
     if pa.types.is_nested(values.type):
-        piece = render_of(ArrowType(values.type))(values)
+        piece = choose_render(ArrowType(values.type))(values)
         values = join(piece.open, piece.values, piece.close, nulls=None)
     found: Index = pc.rank(values, sort_keys="ascending", tiebreaker="min").to_numpy()
     return found.astype(np.int64)

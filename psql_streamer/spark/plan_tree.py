@@ -30,7 +30,7 @@ class Node:
             yield from child.walk(without)
         for name, value in self.fields.items():
             if name not in without:
-                for node in _nodes_in(value):
+                for node in _list_nodes(value):
                     yield from node.walk(without)
 
     @property
@@ -44,7 +44,7 @@ class Node:
         """The name of an attribute or an alias."""
         return str(self.fields.get("name", ""))
 
-    def references(self) -> frozenset[int]:
+    def collect_references(self) -> frozenset[int]:
         """The ids of all attributes that are read below."""
         return frozenset(
             node.expression_id
@@ -52,9 +52,9 @@ class Node:
             if node.kind == "AttributeReference" and node.expression_id is not None
         )
 
-    def listed(self, field: str) -> tuple[Node, ...]:
+    def list_trees(self, field: str) -> tuple[Node, ...]:
         """The trees in a field."""
-        return tuple(_nodes_in(self.fields.get(field)))
+        return tuple(_list_nodes(self.fields.get(field)))
 
 
 def read_plan(text: str) -> Node:
@@ -70,25 +70,25 @@ def join_type(node: Node) -> str:
     return str(found.get("object") or found.get("product-class") or "").rpartition(".")[2].rstrip("$")
 
 
-def _nodes_in(value: Any) -> Iterator[Node]:
+def _list_nodes(value: Any) -> Iterator[Node]:
     if isinstance(value, Node):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _nodes_in(item)
+            yield from _list_nodes(item)
 
 
 def _read(value: Any) -> Any:
     """JSON with its trees made Nodes."""
     if isinstance(value, list):
         if value and all(isinstance(item, dict) and "class" in item and "num-children" in item for item in value):
-            return _tree(iter(value))
+            return _build_tree(iter(value))
         return [_read(item) for item in value]
     return value
 
 
-def _tree(nodes: Iterator[dict[str, Any]]) -> Node:
+def _build_tree(nodes: Iterator[dict[str, Any]]) -> Node:
     node = next(nodes)
     fields = {name: _read(value) for name, value in node.items() if name not in ("class", "num-children")}
-    children = tuple(_tree(nodes) for _ in range(node["num-children"]))
+    children = tuple(_build_tree(nodes) for _ in range(node["num-children"]))
     return Node(node["class"].rpartition(".")[2].rstrip("$"), fields, children)

@@ -16,15 +16,15 @@ from psql_streamer.spark.directions import refuse_wrong_types
 from psql_streamer.spark.exchange import Sent, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.job import Job
-from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, bit_of
-from psql_streamer.spark.left_out import Named, named_by
+from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, compute_bit
+from psql_streamer.spark.left_out import Named, collect_names
 from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
-from psql_streamer.spark.nested_columns import nested_types, read_nested
+from psql_streamer.spark.nested_columns import find_nested_types, read_nested
 from psql_streamer.spark.plan_tree import Node, read_plan
 from psql_streamer.spark.prepared import Needs, PreparedRule, PreparedRules
 from psql_streamer.spark.result_rows import Result
 from psql_streamer.spark.row_by_row import is_row_by_row
-from psql_streamer.spark.row_tracking import Lineage, Lineages, refuse_without_row, schema_of
+from psql_streamer.spark.row_tracking import Lineage, Lineages, make_schema, refuse_without_row
 from psql_streamer.spark.steps import StepPlan, plan_steps
 from psql_streamer.spark.unusable_types import refuse_unusable_types
 
@@ -53,18 +53,18 @@ class Planner:
         self._nested: dict[tuple[str, tuple[Column, ...]], Mapping[int, pa.DataType]] = {}
         self._one_by_one: dict[tuple[str, tuple[Column, ...]], bool] = {}
 
-    def sent(self, job: Job) -> tuple[Sent, dict[int, Mask]]:
+    def make_sent(self, job: Job) -> tuple[Sent, dict[int, Mask]]:
         """What goes to Spark, and the values that could not be read for it: column -> images."""
         bits = self._bits.get((job.rule.name, job.changes.columns), ())
         sent = send(job.changes, job.transactions, job.rule.names, bits, job.tables)
-        return read_nested(sent, self.nested_types(job), job.where)
+        return read_nested(sent, self.look_up_nested_types(job), job.where)
 
-    def nested_types(self, job: Job) -> Mapping[int, pa.DataType]:
+    def look_up_nested_types(self, job: Job) -> Mapping[int, pa.DataType]:
         """The columns whose text forms are read before Spark sees them, and as what."""
         key = (job.rule.name, job.changes.columns)
         if key not in self._nested:
             try:
-                self._nested[key] = nested_types(job.spark, job.rule.coerce, job.changes.columns)
+                self._nested[key] = find_nested_types(job.spark, job.rule.coerce, job.changes.columns)
             except Exception as error:
                 raise self._explain(error, job.where) from None
         return self._nested[key]
@@ -78,20 +78,20 @@ class Planner:
             return None
         if job.show_lookups is not None and job.lookup_versions is None:
             return None
-        lineage = self.lineages.known(job.rule, sent)
+        lineage = self.lineages.find_known(job.rule, sent)
         if lineage is None or lineage.facts is None:
             self.plan(job, sent, thorough=True, empty=True)
-            lineage = self.lineages.known(job.rule, sent)
+            lineage = self.lineages.find_known(job.rule, sent)
         facts = None if lineage is None else lineage.facts
         if lineage is None or facts is None or not facts.is_repeatable or facts.way is None:
             return None
-        unknown = unchanged_in_filters(facts, sent)
+        unknown = find_unchanged_in_filters(facts, sent)
         if unknown - set(sent.bits):
             sent = self.add_bits(job, sent, unknown)
         lineage = with_row(lineage, sent)
-        needs = Needs.of(lineage, facts, sent)
+        needs = Needs.from_facts(lineage, facts, sent)
         if not needs.has_work:
-            return sent, lineage, Result(sent.chosen([len(sent.names) - 1]), {needs.returns[0]: 0})
+            return sent, lineage, Result(sent.select_columns([len(sent.names) - 1]), {needs.returns[0]: 0})
         rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
         return (sent, lineage, rule.run(sent)) if rule is not None and rule.is_repeatable else None
 
@@ -101,7 +101,7 @@ class Planner:
         No job runs.
         """
         rows = sent.schema.empty_table() if empty else sent.table
-        result = self._applied(job, sent, job.spark.createDataFrame(rows, self.schema(sent)))
+        result = self._apply_rule(job, sent, job.spark.createDataFrame(rows, self.look_up_schema(sent)))
         lineage = self.lineages.find(self.catalyst, job.rule, sent, result, thorough)
         try:
             refuse_wrong_types(lineage.fields, job.changes.columns, job.where)
@@ -113,17 +113,17 @@ class Planner:
         if facts is None:
             return result, lineage
         refuse_without_row(facts, job.where)
-        return self._led(result, facts, _masks(facts, sent)), with_row(lineage, sent)
+        return self._add_row_column(result, facts, _compute_masks(facts, sent)), with_row(lineage, sent)
 
-    def plan_of(self, job: Job) -> tuple[Node, list[str]] | None:
+    def find_plan(self, job: Job) -> tuple[Node, list[str]] | None:
         """The rule's analysed plan, and the names of the columns that are sent; None where nobody knows it beforehand:
         on a Spark Connect server.
         """
         if self.catalyst is None:
             return None
-        sent, _ = self.sent(job)
-        frame = job.spark.createDataFrame(sent.schema.empty_table(), self.schema(sent))
-        return read_plan(self.catalyst.plan_json(self._applied(job, sent, frame))), sent.names
+        sent, _ = self.make_sent(job)
+        frame = job.spark.createDataFrame(sent.schema.empty_table(), self.look_up_schema(sent))
+        return read_plan(self.catalyst.plan_json(self._apply_rule(job, sent, frame))), sent.names
 
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
@@ -132,7 +132,7 @@ class Planner:
             return False
         key = (rule.name, job.changes.columns)
         if key not in self._one_by_one:
-            plan = self.plan_of(job)
+            plan = self.find_plan(job)
             self._one_by_one[key] = plan is not None and is_row_by_row(*plan)
         return self._one_by_one[key]
 
@@ -140,13 +140,13 @@ class Planner:
         """The same with bits for more columns. They stay: the plan is the same for the batches that follow."""
         bits = (*sent.bits, *sorted(columns.difference(sent.bits)))
         self._bits[job.rule.name, job.changes.columns] = bits
-        return self.sent(job)[0]
+        return self.make_sent(job)[0]
 
-    def schema(self, sent: Sent) -> StructType:
+    def look_up_schema(self, sent: Sent) -> StructType:
         """One schema object per shape of a table, so that Spark meets its generated code again."""
         shape = sent.schema
         if shape not in self._schemas:
-            self._schemas[shape] = schema_of(shape)
+            self._schemas[shape] = make_schema(shape)
         return self._schemas[shape]
 
     def cancel(self) -> None:
@@ -163,41 +163,41 @@ class Planner:
         self, prepared: PreparedRules, job: Job, sent: Sent, lineage: Lineage, needs: Needs
     ) -> PreparedRule | None:
         facts = cast(Facts, lineage.facts)
-        masks = _masks(facts, sent)
+        masks = _compute_masks(facts, sent)
 
         def prepare() -> PreparedRule:
             return prepared.prepare(
                 job.spark,
-                self.schema(sent),
+                self.look_up_schema(sent),
                 sent,
                 needs,
-                lambda frame: self._led(self._applied(job, sent, frame), facts, masks),
+                lambda frame: self._add_row_column(self._apply_rule(job, sent, frame), facts, masks),
             )
 
         key = (job.rule.name, sent.schema, tuple(sorted(masks.items())))
         return prepared.find(key, prepare, job.lookup_versions or ())
 
-    def _applied(self, job: Job, sent: Sent, frame: DataFrame) -> DataFrame:
+    def _apply_rule(self, job: Job, sent: Sent, frame: DataFrame) -> DataFrame:
         """What the rule makes of a frame with the columns that are sent."""
         job.prepare_session()
-        steps = self._steps(job, sent, frame)
+        steps = self._look_up_steps(job, sent, frame)
         coerced = steps.coerce(frame)
         if job.rule.coerce:
             self._note_types(job, sent, coerced)
         return job.rule.apply(steps.follow(coerced))
 
-    def _led(self, result: DataFrame, facts: Facts, masks: Mapping[tuple[int, Turns], int]) -> DataFrame:
+    def _add_row_column(self, result: DataFrame, facts: Facts, masks: Mapping[tuple[int, Turns], int]) -> DataFrame:
         """A rule's result with `_row`, and with filters that let pass what they cannot judge."""
         if self.catalyst is not None and (masks or facts.row is RowOrigin.MISSING):
             return self.catalyst.add_row_column(result, facts, masks)
         return result
 
-    def _steps(self, job: Job, sent: Sent, frame: DataFrame) -> StepPlan:
+    def _look_up_steps(self, job: Job, sent: Sent, frame: DataFrame) -> StepPlan:
         rule = job.rule
         key = (rule.name, sent.schema)
         if key not in self._step_plans:
             own = sent.names[: sent.own_columns]
-            read = {own[at] for at in self.nested_types(job)}
+            read = {own[at] for at in self.look_up_nested_types(job)}
             self._step_plans[key] = plan_steps(rule.steps, frame, own, read, job.where, admitting=self.catalyst is None)
         return self._step_plans[key]
 
@@ -206,19 +206,19 @@ class Planner:
         rule = job.rule
         key = (rule.name, sent.schema)
         if key not in self.named:
-            read = {sent.names[at] for at in self.nested_types(job)}
+            read = {sent.names[at] for at in self.look_up_nested_types(job)}
             asked = rule.coerce.keys() - read
-            kinds = {field.name: named_by(field.dataType) for field in frame.schema.fields if field.name in asked}
+            kinds = {field.name: collect_names(field.dataType) for field in frame.schema.fields if field.name in asked}
             self.named[key] = {name: named for name, named in kinds.items() if named is not None}
 
 
-def unchanged_in_filters(facts: Facts | None, sent: Sent) -> set[int]:
+def find_unchanged_in_filters(facts: Facts | None, sent: Sent) -> set[int]:
     """The columns that some new image lacks and some condition reads."""
     if facts is None or facts.way is None or not facts.conditions:
         return set()
     place = sent.place(UNCHANGED)
     read = set().union(*(condition.reads for condition in facts.conditions if place not in condition.reads))
-    return read & sent.lacking.unchanged().keys()
+    return read & sent.lacking.find_unchanged().keys()
 
 
 def with_row(lineage: Lineage, sent: Sent) -> Lineage:
@@ -228,17 +228,17 @@ def with_row(lineage: Lineage, sent: Sent) -> Lineage:
     return replace(lineage, fields=(*lineage.fields, Field(ROW, len(sent.names) - 1)))
 
 
-def _masks(facts: Facts, sent: Sent) -> Mapping[tuple[int, Turns], int]:
+def _compute_masks(facts: Facts, sent: Sent) -> Mapping[tuple[int, Turns], int]:
     """The bits of `_row` with which a row passes, by condition; only where some row has one of them."""
     if facts.way is None or not sent.lacking.anything:
         return {}
-    present = int(np.bitwise_or.reduce(sent.lacking.flags(sent.bits), initial=0))
+    present = int(np.bitwise_or.reduce(sent.lacking.compute_flags(sent.bits), initial=0))
     masks = {}
     for condition in facts.conditions:
         mask = 0 if sent.place(KEY_ONLY) in condition.reads else KEY_ONLY_BIT
         if sent.place(UNCHANGED) not in condition.reads:
             for column in condition.reads.intersection(sent.bits):
-                mask |= bit_of(column, sent.bits)
+                mask |= compute_bit(column, sent.bits)
         if mask & present:
             masks[condition.filter, condition.turns] = mask
     return masks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from psql_streamer.batching import SPARK_FIRST_ROWS, SPARK_MADE_BYTES
-from psql_streamer.binary_columns import nbytes
+from psql_streamer.binary_columns import measure_bytes
 from psql_streamer.model import Changes
 from psql_streamer.spark.options import TableRule
 
@@ -26,7 +26,7 @@ class Portions:
 
     def note(self, rows: int, made: Iterable[Changes]) -> int:
         """What the rules made of so many rows. Returns the bytes of the parts of changes among it."""
-        size = sum(map(_size_of_parts, made))
+        size = sum(map(_measure_parts, made))
         if size:
             found = max(1, SPARK_MADE_BYTES * rows // size)
             self._rows = found if self._rows is None else min(found, 2 * self._rows)
@@ -39,8 +39,8 @@ def _may_split(rule: TableRule) -> bool:
     return rule.function is not None or any(word in (rule.sql or "").lower() for word in _SPLITS)
 
 
-def _size_of_parts(changes: Changes) -> int:
+def _measure_parts(changes: Changes) -> int:
     """Bytes of rows that are parts of changes; others take about what they took before."""
     if changes.part is None:
         return 0
-    return sum(nbytes(column) for image in (changes.after, changes.before) for column in image.columns)
+    return sum(measure_bytes(column) for image in (changes.after, changes.before) for column in image.columns)

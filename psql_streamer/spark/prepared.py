@@ -28,7 +28,7 @@ from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
 from psql_streamer.spark.plans import Inlets, Plan
 from psql_streamer.spark.result_rows import Result
-from psql_streamer.spark.row_tracking import Lineage, row_column
+from psql_streamer.spark.row_tracking import Lineage, find_row_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ class Needs:
     has_work: bool
 
     @classmethod
-    def of(cls, lineage: Lineage, facts: Facts, sent: Sent) -> Needs:
+    def from_facts(cls, lineage: Lineage, facts: Facts, sent: Sent) -> Needs:
         """What a rule with these facts needs."""
         row, columns = len(sent.names) - 1, sent.changes.columns
         computed = [
@@ -73,7 +73,7 @@ class Needs:
         read = {row}.union(facts.drops, *facts.joins, *(condition.reads for condition in facts.conditions))
         read = read.union(*(facts.reads[at] for at in computed if at < len(facts.reads)))
         has_work = bool(computed or facts.conditions or facts.drops or facts.joins)
-        return cls(tuple(sorted(read)), (*computed, row_column(lineage.fields, row)), has_work)
+        return cls(tuple(sorted(read)), (*computed, find_row_column(lineage.fields, row)), has_work)
 
 
 class PreparedRule:
@@ -90,7 +90,7 @@ class PreparedRule:
     def run(self, sent: Sent) -> Result:
         """What the rule makes of the changes. Raises what Spark raises."""
         place = {at: number for number, at in enumerate(self._needs.returns)}
-        return Result(self._plan.run(sent.chosen(self._needs.travels)), place)
+        return Result(self._plan.run(sent.select_columns(self._needs.travels)), place)
 
 
 @dataclass(slots=True)
@@ -150,12 +150,17 @@ class PreparedRules:
         """schema: of all sent columns. apply: gives the rule's result, with all its columns in the order of `needs`."""
 
         def returned(frame: DataFrame) -> DataFrame:
-            result = apply(frame.select(*_columns(schema, needs.travels)))
+            result = apply(frame.select(*_list_columns(schema, needs.travels)))
             numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
             return numbered.select(*(f"c{at}" for at in needs.returns))
 
         travels = needs.travels
-        return PreparedRule(self.plan(spark, _chosen(schema, travels), _named(sent.schema, travels), returned), needs)
+        return PreparedRule(
+            self.plan(
+                spark, _select_spark_fields(schema, travels), _select_arrow_fields(sent.schema, travels), returned
+            ),
+            needs,
+        )
 
     def plan(self, spark: SparkSession, schema: StructType, arrow: pa.Schema, apply: Apply) -> Plan:
         """A plan of what is made of a frame with rows of this schema. arrow: the same as Arrow's."""
@@ -167,7 +172,7 @@ class PreparedRules:
         raise AssertionError("a job runs every plan")
 
 
-def prepared_rules(spark: SparkSession) -> PreparedRules | None:
+def make_prepared_rules(spark: SparkSession) -> PreparedRules | None:
     """None where this release of Spark plans every batch anew, or its settings want Arrow's large types, which inlets
     do not have."""
     if spark.conf.get(_LARGE_TYPES, "false") == "true":
@@ -175,7 +180,7 @@ def prepared_rules(spark: SparkSession) -> PreparedRules | None:
     try:
         rows = ArrowRows(spark)
         jobs = JobInlets(spark, rows)
-        _trial(spark, jobs)  # it is not run: a job may have to wait for an executor
+        _make_trial_plan(spark, jobs)  # it is not run: a job may have to wait for an executor
     except Exception as error:
         log.warning("this release of Spark plans every batch anew, which is slower (%s)", type(error).__name__)
         return None
@@ -183,14 +188,14 @@ def prepared_rules(spark: SparkSession) -> PreparedRules | None:
         return PreparedRules([jobs])
     try:
         threads = ThreadInlets(spark, rows)
-        _require_rows(_trial(spark, threads))
+        _require_rows(_make_trial_plan(spark, threads))
     except Exception as error:
         log.warning("this release of Spark runs every batch by a job, which is slower (%s)", type(error).__name__)
         return PreparedRules([jobs])
     return PreparedRules([threads, jobs])
 
 
-def _trial(spark: SparkSession, inlets: Inlets) -> Plan | None:
+def _make_trial_plan(spark: SparkSession, inlets: Inlets) -> Plan | None:
     """A small plan. Raises what a release of Spark raises that has not what is needed."""
     from pyspark.sql.types import LongType, StructField, StructType
 
@@ -204,17 +209,17 @@ def _require_rows(plan: Plan | None) -> None:
         raise RuntimeError("the rows of a kept plan are not those that were given to it")
 
 
-def _chosen(schema: StructType, columns: Sequence[int]) -> StructType:
+def _select_spark_fields(schema: StructType, columns: Sequence[int]) -> StructType:
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f"c{at}", schema.fields[at].dataType, True) for at in columns])
 
 
-def _named(schema: pa.Schema, columns: Sequence[int]) -> pa.Schema:
+def _select_arrow_fields(schema: pa.Schema, columns: Sequence[int]) -> pa.Schema:
     return pa.schema([(f"c{at}", schema.field(at).type) for at in columns])
 
 
-def _columns(schema: StructType, travels: Sequence[int]) -> Iterator[Any]:
+def _list_columns(schema: StructType, travels: Sequence[int]) -> Iterator[Any]:
     """All columns that a rule knows, in their order; nulls where nothing travels, because nothing reads them."""
     from pyspark.sql import functions as f
 

@@ -13,12 +13,14 @@ _KEY_ESCAPES = {**_ESCAPES, " ": "\\ ", ":": "\\:", "=": "\\=", "#": "\\#", "!":
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> None:
     """A file for spark-submit's --properties-file, in the format of java.util.Properties."""
-    _write(path, "".join(f"{_escaped(key, _KEY_ESCAPES)}={_value(value)}\n" for key, value in settings.items()))
+    _write(
+        path, "".join(f"{_escape_text(key, _KEY_ESCAPES)}={_escape_value(value)}\n" for key, value in settings.items())
+    )
 
 
 def write_java_options(path: Path, options: str) -> None:
     """A file of options for the JVM, one a line, to be named with @. options: as a shell would take them."""
-    _write(path, "".join(f'"{_quoted(option)}"\n' for option in shlex.split(options)))
+    _write(path, "".join(f'"{_escape_option(option)}"\n' for option in shlex.split(options)))
 
 
 def _write(path: Path, text: str) -> None:
@@ -26,21 +28,21 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _value(text: str) -> str:
+def _escape_value(text: str) -> str:
     """Spaces at the beginning would be skipped."""
     spaces = len(text) - len(text.lstrip(" "))
-    return "\\ " * spaces + _escaped(text[spaces:], _ESCAPES)
+    return "\\ " * spaces + _escape_text(text[spaces:], _ESCAPES)
 
 
-def _escaped(text: str, escapes: Mapping[str, str]) -> str:
-    return "".join(escapes.get(one) or (one if 0x20 <= ord(one) < 0x7F else _unicode(one)) for one in text)
+def _escape_text(text: str, escapes: Mapping[str, str]) -> str:
+    return "".join(escapes.get(one) or (one if 0x20 <= ord(one) < 0x7F else _escape_unicode(one)) for one in text)
 
 
-def _unicode(one: str) -> str:
+def _escape_unicode(one: str) -> str:
     units = one.encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def _quoted(option: str) -> str:
+def _escape_option(option: str) -> str:
     """In double quotes a backslash is an escape (java(1), "argument files")."""
     return option.replace("\\", "\\\\").replace('"', '\\"')

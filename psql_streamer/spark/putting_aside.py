@@ -13,7 +13,7 @@ import numpy as np
 from psql_streamer.cells import CellTable
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes, Rejection, Transactions
-from psql_streamer.spark.chosen_rows import Chosen, row_sizes, take_rows
+from psql_streamer.spark.chosen_rows import Chosen, measure_rows, take_rows
 from psql_streamer.spark.failures import EngineLost, RowsFailed, RowsRefused, Uncoercible
 from psql_streamer.spark.isolation import sort_out
 from psql_streamer.spark.job import Job
@@ -62,7 +62,7 @@ def run(runner: Runner, job: Job) -> RuleResult:
         aside = job.narrow(take_rows(job.changes, rows & ~bad))
         bad |= rows
         if len(aside.changes):
-            rejected.append(_rejected(aside, _reason(runner, aside, column), column))
+            rejected.append(_reject_rows(aside, _find_reason(runner, aside, column), column))
     rest = job.narrow(take_rows(job.changes, ~bad))
     return _run_rest(runner, rest) + combine(rejected)
 
@@ -70,7 +70,7 @@ def run(runner: Runner, job: Job) -> RuleResult:
 def _run_or_name(runner: Runner, job: Job) -> RuleResult:
     """Raises RowsFailed with a change on which the job fails, where one job more can tell it."""
     try:
-        return _made(runner.run(job))
+        return _make_result(runner.run(job))
     except RowsRefused as error:
         first = job.show_change(int(np.flatnonzero(error.rows)[0]))
         raise RowsRefused(f"{error.what} for change {first}", error.remedy, error.rows, error.column) from None
@@ -96,7 +96,7 @@ def _run_rest(runner: Runner, job: Job) -> RuleResult:
         return _sort_out(runner, job)
 
 
-def _reason(runner: Runner, job: Job, column: str | None) -> str:
+def _find_reason(runner: Runner, job: Job, column: str | None) -> str:
     """What to say of rows that fail in the same place: what Spark says of the first."""
     try:
         runner.run(job.narrow(take_rows(job.changes, np.arange(len(job.changes)) == 0)))
@@ -114,7 +114,7 @@ def _sort_out(runner: Runner, job: Job) -> RuleResult:
     for row, error in found.bad:
         orders[error.what].append(int(row.batch_order[0]))
     bad = ((take_rows(job.changes, np.isin(job.changes.batch_order, rows)), reason) for reason, rows in orders.items())
-    return combine([*found.made, *(_rejected(job.narrow(changes), reason) for changes, reason in bad)])
+    return combine([*found.made, *(_reject_rows(job.narrow(changes), reason) for changes, reason in bad)])
 
 
 def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> RuleResult:
@@ -130,16 +130,16 @@ def run_joined(runner: Runner, job: Job, members: Sequence[Changes]) -> RuleResu
         raise
     except HandlerError:
         return combine(run(runner, replace(job, changes=changes, tables=None)) for changes in members)
-    return RuleResult() if made is None else RuleResult(cells=(job.tables.parted(made),))
+    return RuleResult() if made is None else RuleResult(cells=(job.tables.restore_relations(made),))
 
 
 def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> RuleResult:
     """A single row that ends the engine: put aside, or refused by its name. memory: spark.driver.memory."""
     changes = job.changes
     how = error.how if isinstance(error, EngineLost) else "ends Spark"
-    size = int(row_sizes(changes)[0])
+    size = int(measure_rows(changes)[0])
     if job.rule.on_error == "dead-letter":
-        return _rejected(job, f"{job.where}: the row has {size} bytes and {how}")
+        return _reject_rows(job, f"{job.where}: the row has {size} bytes and {how}")
     raise HandlerRefused(
         f"{job.where}: the row of change {job.show_change(0)} has {size} bytes and {how}",
         f"raise spark.driver.memory in [spark.conf]{f', which is {memory}' if memory else ''}, or put such rows aside: "
@@ -150,39 +150,39 @@ def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> RuleR
 Identity = tuple[int, int, bytes]
 
 
-def identity(changes: Changes, transactions: Transactions) -> list[Identity]:
+def list_identities(changes: Changes, transactions: Transactions) -> list[Identity]:
     """(commit number, seq, given UUID) of every change. Chunks of a snapshot may have one commit number."""
     given = [b""] * len(changes) if changes.uuid is None else changes.uuid.tolist()
     return list(zip(transactions.commit[changes.tx].tolist(), changes.seq.tolist(), given, strict=True))
 
 
-def _made(changes: Changes | None) -> RuleResult:
+def _make_result(changes: Changes | None) -> RuleResult:
     return RuleResult() if changes is None else RuleResult((changes,))
 
 
 def _run_without_uncoercible(runner: Runner, job: Job) -> RuleResult:
     try:
-        return _made(runner.run(job))
+        return _make_result(runner.run(job))
     except RowsRefused as error:
-        refused = _rejected(job.narrow(take_rows(job.changes, error.rows)), error.what, error.column)
+        refused = _reject_rows(job.narrow(take_rows(job.changes, error.rows)), error.what, error.column)
         others = job.narrow(take_rows(job.changes, ~error.rows))
         return refused if error.rows.all() else _run_without_uncoercible(runner, others) + refused
     except Uncoercible:
-        by_column = _rows_by_column(job.changes, runner.uncoercible(job))
+        by_column = _group_by_column(job.changes, runner.find_uncoercible(job))
         if not by_column:
             raise
     rejected = []
     for column, chosen in by_column.items():
         name = job.changes.columns[column].name
         reason = f"{job.where}: the value of column {name} cannot be coerced to {job.rule.coerce[name]}"
-        rejected.append(_rejected(job.narrow(take_rows(job.changes, chosen)), reason, name))
+        rejected.append(_reject_rows(job.narrow(take_rows(job.changes, chosen)), reason, name))
     rest = ~np.logical_or.reduce(list(by_column.values()))
     left = _run_without_uncoercible(runner, job.narrow(take_rows(job.changes, rest))) if rest.any() else RuleResult()
     return left + combine(rejected)
 
 
-def _rows_by_column(changes: Changes, images: Mapping[int, Mask]) -> dict[int, Chosen]:
-    """The changes with values that cannot be coerced, each with one column only. images: see Runner.uncoercible."""
+def _group_by_column(changes: Changes, images: Mapping[int, Mask]) -> dict[int, Chosen]:
+    """The changes with values that cannot be coerced, each with one column. images: see Runner.find_uncoercible."""
     found, known = dict[int, Chosen](), np.zeros(len(changes), np.bool_)
     of_images = np.concatenate((changes.after.rows, changes.before.rows))
     for column in sorted(images):
@@ -194,6 +194,6 @@ def _rows_by_column(changes: Changes, images: Mapping[int, Mask]) -> dict[int, C
     return found
 
 
-def _rejected(job: Job, reason: str, column: str | None = None) -> RuleResult:
+def _reject_rows(job: Job, reason: str, column: str | None = None) -> RuleResult:
     log.warning("%d rows are put aside: %s", len(job.changes), reason)
     return RuleResult((), (Rejection(job.changes, reason, column, job.rule.name),))

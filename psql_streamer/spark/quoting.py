@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 
-def quoted_name(name: str) -> str:
+def quote_name(name: str) -> str:
     """A column's name."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def quoted_text(text: str) -> str:
+def quote_text(text: str) -> str:
     """A string literal, in which a backslash escapes what follows it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.cells import join_addresses
-from psql_streamer.columns import ChosenCells, held_in
+from psql_streamer.columns import ChosenCells, list_held_arrays
 from psql_streamer.model import ArrowType, Column, Index, TextType
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
-from psql_streamer.spark.lacking import Mask, union
+from psql_streamer.spark.lacking import Mask, merge_masks
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
-from psql_streamer.spark.result_fields import is_key, source_of
+from psql_streamer.spark.result_fields import find_source, is_key
 
 
 class Survivor(NamedTuple):
@@ -56,19 +56,25 @@ class Given:
     held: tuple[Sequence[pa.Array | ChosenCells], Sequence[pa.Array | ChosenCells]]
 
     @classmethod
-    def of(cls, sent: Sent, images: Index, put_back: Mask, names: set[str]) -> Given:
+    def from_images(cls, sent: Sent, images: Index, put_back: Mask, names: set[str]) -> Given:
         """Of these images."""
         changes = sent.changes
-        return cls(sent, images, put_back, names, (held_in(changes.after.columns), held_in(changes.before.columns)))
+        return cls(
+            sent,
+            images,
+            put_back,
+            names,
+            (list_held_arrays(changes.after.columns), list_held_arrays(changes.before.columns)),
+        )
 
-    def rows_of(self, elements: Mask) -> Mask:
+    def find_rows(self, elements: Mask) -> Mask:
         """The changes that these elements of the result are of."""
         changes = self.sent.changes
         rows = np.zeros(len(changes), np.bool_)
         rows[np.concatenate((changes.after.rows, changes.before.rows))[self.images[elements]]] = True
         return rows
 
-    def addresses(self) -> pa.StructArray | None:
+    def select_addresses(self) -> pa.StructArray | None:
         """Where the rows went before the rule, if they say so."""
         changes = self.sent.changes
         joined = join_addresses([(image.addresses, len(image)) for image in (changes.after, changes.before)])
@@ -84,67 +90,67 @@ class Given:
         source = field.source
         if source is None or source >= self.sent.own_columns:
             return came
-        if not casts.arrow_type(self.sent.changes.columns[source].type).equals(values.type):
+        if not casts.choose_arrow_type(self.sent.changes.columns[source].type).equals(values.type):
             return came
         return pc.if_else(pa.array(self.put_back), self.sent.typed[source].take(pa.array(self.images)), came)
 
-    def direction(self, field: Field, values: pa.Array, reads: frozenset[int]) -> tuple[pa.Array, Mask | None]:
+    def build_direction(self, field: Field, values: pa.Array, reads: frozenset[int]) -> tuple[pa.Array, Mask | None]:
         """A column that is not part of events; and where it cannot be known, and is null."""
         passed = field.source is not None and field.source < len(self.sent.changes.columns)
-        absent = self._absent_of_passed(field.source) if passed else self._absent_of_computed(reads)
-        return _null_absent(self.complete(field, values), absent), absent
+        absent = self._find_absent_of_passed(field.source) if passed else self._find_absent_of_computed(reads)
+        return _make_absent_null(self.complete(field, values), absent), absent
 
-    def survivor(self, field: Field, values: pa.Array, reads: frozenset[int]) -> Survivor:
+    def build_survivor(self, field: Field, values: pa.Array, reads: frozenset[int]) -> Survivor:
         """A column of the new changes."""
         columns = self.sent.changes.columns
         passed = field.source is not None and field.source < len(columns)
-        absent = self._absent_of_passed(field.source) if passed else self._absent_of_computed(reads)
-        source = source_of(self.sent, field)
+        absent = self._find_absent_of_passed(field.source) if passed else self._find_absent_of_computed(reads)
+        source = find_source(self.sent, field)
         if source is None:
-            return _made(field.name, False, values, absent)
+            return _make_computed_survivor(field.name, False, values, absent)
         column = columns[source]
         key = is_key(column, field, self.names)
-        kind = _kept_type(column, casts.arrow_type(column.type), values.type, passed)
+        kind = _find_kept_type(column, casts.choose_arrow_type(column.type), values.type, passed)
         if kind is None:
-            return _made(field.name, key, values, absent)
-        texts = self._texts(source, values, kind, passed)
-        return _survivor(replace(column, name=field.name, key=key), texts, absent)
+            return _make_computed_survivor(field.name, key, values, absent)
+        texts = self._restore_texts(source, values, kind, passed)
+        return _make_survivor(replace(column, name=field.name, key=key), texts, absent)
 
-    def stayed(self, field: Field) -> Survivor:
+    def build_stayed_survivor(self, field: Field) -> Survivor:
         """A column that the rule passes on and that did not travel."""
         source, sent = cast(int, field.source), self.sent
         if source >= sent.own_columns:
-            return _made(field.name, False, self._of_images(sent.column(source)), None)
-        column, absent = sent.changes.columns[source], self._absent_of_passed(source)
+            return _make_computed_survivor(field.name, False, self._select_images(sent.select_column(source)), None)
+        column, absent = sent.changes.columns[source], self._find_absent_of_passed(source)
         key = is_key(column, field, self.names)
         if source in sent.read:
-            return _made(field.name, key, self._of_images(sent.read[source]), absent)
+            return _make_computed_survivor(field.name, key, self._select_images(sent.read[source]), absent)
         kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
         is_unchanged = (field.name, key) == (column.name, column.key)
         return Survivor(
             column if is_unchanged else replace(column, name=field.name, key=key),
-            lambda: _null_absent(self._of_images(kept[source]), absent),
+            lambda: _make_absent_null(self._select_images(kept[source]), absent),
             absent,
-            self._held(source),
+            self._find_held(source),
         )
 
-    def _held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
+    def _find_held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
         """None where they are held as arrays."""
         new, old = self.held[0][source], self.held[1][source]
         return (new, old) if isinstance(new, ChosenCells) and isinstance(old, ChosenCells) else None
 
-    def _of_images(self, values: pa.Array) -> pa.Array:
+    def _select_images(self, values: pa.Array) -> pa.Array:
         are_all = np.array_equal(self.images, np.arange(len(self.sent.row_ids)))
         return values if are_all else values.take(pa.array(self.images))
 
-    def _absent_of_passed(self, source: int | None) -> Mask | None:
+    def _find_absent_of_passed(self, source: int | None) -> Mask | None:
         mask = None if source is None else self.sent.lacking.absent.get(source)
         return None if mask is None else mask[self.images]
 
-    def _absent_of_computed(self, reads: frozenset[int]) -> Mask | None:
+    def _find_absent_of_computed(self, reads: frozenset[int]) -> Mask | None:
         """What is computed from values that are not there is not there either, unless the rule asks for it."""
         lacking = self.sent.lacking
-        mask = union((lacking.unseen[at] for at in reads if at in lacking.unseen), lacking.images)
+        mask = merge_masks((lacking.unseen[at] for at in reads if at in lacking.unseen), lacking.images)
         if self.sent.place(UNCHANGED) in reads:
             mask &= ~lacking.is_new
         if self.sent.place(KEY_ONLY) in reads:
@@ -152,7 +158,9 @@ class Given:
         mask = mask[self.images] | self.put_back
         return mask if mask.any() else None
 
-    def _texts(self, source: int, values: pa.Array, kind: PostgresType | TextType, passed: bool) -> pa.BinaryArray:
+    def _restore_texts(
+        self, source: int, values: pa.Array, kind: PostgresType | TextType, passed: bool
+    ) -> pa.BinaryArray:
         """The text forms: the original where the value is the one that was sent, else the new value's.
 
         passed: the rule passed the column on as it is, so that null where null was sent is the value that Spark could
@@ -163,15 +171,15 @@ class Given:
         originals = sent.texts[source] if passed else sent.seen[source]
         before = sent.typed[source] if every else sent.typed[source].take(pa.array(self.images))
         texts = originals if every else originals.take(pa.array(self.images))
-        if passed and _same(before, values):
+        if passed and _are_same(before, values):
             return texts
-        equal = pc.fill_null(_equal(before, values), False)
+        equal = pc.fill_null(_compare_values(before, values), False)
         if passed:
             equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(values)))
         return pc.if_else(equal, texts, casts.to_text(values, kind))
 
 
-def _kept_type(
+def _find_kept_type(
     column: Column, sent: pa.DataType, received: pa.DataType, passed: bool
 ) -> PostgresType | TextType | None:
     """The type of a column of text forms that stays of it. Where Spark has only text for the type (jsonb, arrays,
@@ -185,36 +193,36 @@ def _kept_type(
     return kind if passed or not pa.types.is_string(received) or is_text else None
 
 
-def _made(name: str, key: bool, values: pa.Array, absent: Mask | None) -> Survivor:
+def _make_computed_survivor(name: str, key: bool, values: pa.Array, absent: Mask | None) -> Survivor:
     """A column that the rule made: text of the PostgreSQL type that its Arrow type corresponds to, if one does."""
-    kind = casts.type_of(values.type)
+    kind = casts.find_postgres_type(values.type)
     if kind is None:
-        return _survivor(Column(name, ArrowType(values.type), key), values, absent)
-    return _survivor(Column(name, kind, key), casts.to_text(values, kind), absent)
+        return _make_survivor(Column(name, ArrowType(values.type), key), values, absent)
+    return _make_survivor(Column(name, kind, key), casts.to_text(values, kind), absent)
 
 
-def _survivor(column: Column, values: pa.Array, absent: Mask | None) -> Survivor:
-    found = _null_absent(values, absent)
+def _make_survivor(column: Column, values: pa.Array, absent: Mask | None) -> Survivor:
+    found = _make_absent_null(values, absent)
     return Survivor(column, lambda: found, absent)
 
 
-def _null_absent(values: pa.Array, absent: Mask | None) -> pa.Array:
+def _make_absent_null(values: pa.Array, absent: Mask | None) -> pa.Array:
     """Null where an image lacks the column."""
     if absent is None or not absent.any():
         return values
     return pc.if_else(pa.array(absent), pa.scalar(None, values.type), values)
 
 
-def _same(one: pa.Array, other: pa.Array) -> bool:
-    bits = _bits(one), _bits(other)
+def _are_same(one: pa.Array, other: pa.Array) -> bool:
+    bits = _convert_floats(one), _convert_floats(other)
     return bool(bits[0].equals(bits[1]))
 
 
-def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
-    return pc.equal(_bits(one), _bits(other))
+def _compare_values(one: pa.Array, other: pa.Array) -> pa.Array:
+    return pc.equal(_convert_floats(one), _convert_floats(other))
 
 
-def _bits(values: pa.Array) -> pa.Array:
+def _convert_floats(values: pa.Array) -> pa.Array:
     """Floats as integers, by which NaN equals NaN and 0 does not equal -0."""
     if pa.types.is_float64(values.type):
         return values.view(pa.int64())

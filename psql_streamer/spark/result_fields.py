@@ -13,7 +13,7 @@ from psql_streamer.spark.facts import Field
 from psql_streamer.spark.metadata import METADATA, ROW
 
 
-def column_names(sent: Sent, fields: Sequence[Field], where: str) -> set[str]:
+def collect_column_names(sent: Sent, fields: Sequence[Field], where: str) -> set[str]:
     """The names of a result's columns that become part of events; HandlerRefused when two have the same."""
     names = [field.name for field in fields if not is_ours(sent, field)]
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -25,25 +25,25 @@ def column_names(sent: Sent, fields: Sequence[Field], where: str) -> set[str]:
     return set(names)
 
 
-def key_columns(sent: Sent, fields: Sequence[Field]) -> set[int]:
+def find_source_columns(sent: Sent, fields: Sequence[Field]) -> set[int]:
     """The columns of the changes that are in a result under whatever name, or that it has a column in the place of."""
-    found = (source_of(sent, field) for field in fields if not is_ours(sent, field))
+    found = (find_source(sent, field) for field in fields if not is_ours(sent, field))
     return {source for source in found if source is not None}
 
 
-def computed_key(sent: Sent, fields: Sequence[Field]) -> str | None:
+def find_computed_key(sent: Sent, fields: Sequence[Field]) -> str | None:
     """A key column that a result computes: a row without it cannot be put back."""
     theirs = [field for field in fields if not is_ours(sent, field)]
     names = {field.name for field in theirs}
     for field in theirs:
-        source = source_of(sent, field)
+        source = find_source(sent, field)
         passed = field.source is not None and field.source < sent.own_columns
         if source is not None and not passed and is_key(sent.changes.columns[source], field, names):
             return field.name
     return None
 
 
-def source_of(sent: Sent, field: Field) -> int | None:
+def find_source(sent: Sent, field: Field) -> int | None:
     """The column of the changes that a column of the result is, or takes the place of."""
     if field.source is not None and field.source < sent.own_columns:
         return field.source

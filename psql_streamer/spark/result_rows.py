@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Index
-from psql_streamer.spark.directions import PART, REASONS, is_direction, remedy
+from psql_streamer.spark.directions import PART, REASONS, describe_remedy, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.failures import RowsRefused
 from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.metadata import IMAGE_SHIFT, ROW
 from psql_streamer.spark.parts import count_up, order_by_content
-from psql_streamer.spark.row_tracking import row_column
+from psql_streamer.spark.row_tracking import find_row_column
 from psql_streamer.spark.splitting import Splitting
 
 _ROW_TYPE = pa.int64()
@@ -32,11 +32,11 @@ class Result:
         self._table = table
         self._place = place
 
-    def stayed(self, at: int) -> bool:
+    def has_stayed(self, at: int) -> bool:
         """Whether the rule passes the column on, and it did not travel."""
         return self._place is not None and at not in self._place
 
-    def column(self, at: int) -> pa.ChunkedArray:
+    def select_column(self, at: int) -> pa.ChunkedArray:
         """A column that travelled."""
         return self._table.column(at if self._place is None else self._place[at])
 
@@ -53,9 +53,9 @@ class Came:
     numbers: Index | None
     by_rule: bool = False
 
-    def taken(self, result: Result, at: int) -> pa.Array:
+    def sort_column(self, result: Result, at: int) -> pa.Array:
         """A column, sorted."""
-        return _taken(result.column(at), self.order)
+        return _order_values(result.select_column(at), self.order)
 
 
 def order_rows(
@@ -65,8 +65,8 @@ def order_rows(
 
     Raises HandlerRefused when `_row` is null or none that was sent, RowsRefused for numbers that come twice.
     """
-    at = row_column(fields, len(sent.names) - 1)
-    row = result.column(at)
+    at = find_row_column(fields, len(sent.names) - 1)
+    row = result.select_column(at)
     if row.null_count or not row.type.equals(_ROW_TYPE):
         raise HandlerRefused(
             f"{where} gives rows that belong to no change ({ROW} is null)",
@@ -89,13 +89,13 @@ def order_rows(
         raise HandlerRefused(f"{where} splits rows that a handler before it has split", "let one of them do it")
     came = Came(order, images, None)
     if part is not None:
-        return _numbered(came, came.taken(result, part), sent, where)
+        return _order_by_number(came, came.sort_column(result, part), sent, where)
     if not several:
         return came
     if not splitting().ordered:
         # What the rule passes on is the same in all rows of an image.
-        columns_made = [i for i in range(len(fields)) if i != at and not result.stayed(i)]
-        content = order_by_content([came.taken(result, i) for i in columns_made], images)
+        columns_made = [i for i in range(len(fields)) if i != at and not result.has_stayed(i)]
+        content = order_by_content([came.sort_column(result, i) for i in columns_made], images)
         came = replace(came, order=content if order is None else order[content])
     return replace(came, numbers=count_up(images))
 
@@ -106,10 +106,10 @@ def refuse_rows(sent: Sent, images: Index, found: Iterable[tuple[str, Mask]], wh
         rows = np.zeros(len(sent.changes), np.bool_)
         every = np.concatenate((sent.changes.after.rows, sent.changes.before.rows))
         rows[every[images[elements]]] = True
-        raise RowsRefused(f"{where}: {column} gives {REASONS[column]}", remedy(column), rows, column)
+        raise RowsRefused(f"{where}: {column} gives {REASONS[column]}", describe_remedy(column), rows, column)
 
 
-def _numbered(came: Came, given: pa.Array, sent: Sent, where: str) -> Came:
+def _order_by_number(came: Came, given: pa.Array, sent: Sent, where: str) -> Came:
     """Sorted by the numbers that the rule gives. One that is null is 0: an outer join or explode has found nothing."""
     numbers = given.cast(pa.int64()).fill_null(0).to_numpy()
     images = came.images
@@ -121,6 +121,6 @@ def _numbered(came: Came, given: pa.Array, sent: Sent, where: str) -> Came:
     return Came(order if came.order is None else came.order[order], images, numbers, by_rule=True)
 
 
-def _taken(values: pa.ChunkedArray, order: Index | None) -> pa.Array:
+def _order_values(values: pa.ChunkedArray, order: Index | None) -> pa.Array:
     array = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
     return array if order is None else array.take(pa.array(order))

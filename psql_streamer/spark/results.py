@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 from psql_streamer.columns import ChosenCells, Columns
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.events.addresses import keyed_by
-from psql_streamer.events.identity import uuids_of_parts
+from psql_streamer.events.addresses import merge_keys
+from psql_streamer.events.identity import make_part_uuids
 from psql_streamer.events.json.json_text import join
-from psql_streamer.events.json.values import render_of
-from psql_streamer.model import NO_UUID, ArrowType, Changes, Image, Index, RowOp, said_of
-from psql_streamer.spark.directions import Directed, directed, is_direction, refused
+from psql_streamer.events.json.values import choose_render
+from psql_streamer.model import NO_UUID, ArrowType, Changes, Image, Index, RowOp, select_row_fields
+from psql_streamer.spark.directions import Directed, find_refused, is_direction, read_directions
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.failures import RowsRefused
-from psql_streamer.spark.kept import Kept, images_to_put_back
+from psql_streamer.spark.kept import Kept, find_unjudged_images
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
 from psql_streamer.spark.parts import Elements, number_keys, pair
 from psql_streamer.spark.result_columns import Given, Survivor
-from psql_streamer.spark.result_fields import column_names, computed_key, is_ours, source_of
+from psql_streamer.spark.result_fields import collect_column_names, find_computed_key, find_source, is_ours
 from psql_streamer.spark.result_rows import Came, Result, order_rows, refuse_rows
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.splitting import UNKNOWN, Splitting
@@ -59,62 +59,66 @@ def receive(
     """
     fields = lineage.fields
     came = order_rows(fields, sent, result, splitting, where)
-    back = images_to_put_back(sent, lineage.facts, came.images)
+    back = find_unjudged_images(sent, lineage.facts, came.images)
     images = came.images if not len(back) else np.sort(np.concatenate((came.images, back)))
-    names = column_names(sent, fields, where)
+    names = collect_column_names(sent, fields, where)
     if len(back):
         _refuse_without_key(sent, fields, where)
-    given = Given.of(sent, images, np.isin(images, back), names)
+    given = Given.from_images(sent, images, np.isin(images, back), names)
     survivors, directions = [], []
     for at, field in enumerate(fields):
         if is_direction(field, sent.changes.columns):
-            directions.append((field, *given.direction(field, came.taken(result, at), _reads(lineage, at))))
+            directions.append(
+                (field, *given.build_direction(field, came.sort_column(result, at), _find_reads(lineage, at)))
+            )
         elif is_ours(sent, field):
             continue
-        elif result.stayed(at):
-            survivors.append(given.stayed(field))
+        elif result.has_stayed(at):
+            survivors.append(given.build_stayed_survivor(field))
         else:
-            survivor = given.survivor(field, given.complete(field, came.taken(result, at)), _reads(lineage, at))
+            survivor = given.build_survivor(
+                field, given.complete(field, came.sort_column(result, at)), _find_reads(lineage, at)
+            )
             survivors.append(survivor)
             if field.source is None:
                 _refuse_broken_texts(given, survivor, where)
                 if survivor.column.key:
                     _refuse_lost_keys(given, field, survivor, where)
-    said = directed(directions, len(images), where)
+    said = read_directions(directions, len(images), where)
     if said.addresses is not None:
-        refuse_rows(sent, images, refused(said.addresses), where)
-    kept = _kept(given, came, survivors, said, splitting)
+        refuse_rows(sent, images, find_refused(said.addresses), where)
+    kept = _make_kept(given, came, survivors, said, splitting)
     if kept.rows.size == 0:
         return Received(None, images)
-    addresses = _addresses(given, said, came)
+    addresses = _choose_addresses(given, said, came)
     return Received(
         replace(
             sent.changes,
             columns=tuple(survivor.column for survivor in survivors),
             op=kept.op,
-            **_per_row(sent.changes, kept),
-            after=_image(given, survivors, addresses, kept.after, kept.after_rows),
-            before=_image(given, survivors, addresses, kept.before, kept.before_rows),
+            **_collect_row_fields(sent.changes, kept),
+            after=_build_image(given, survivors, addresses, kept.after, kept.after_rows),
+            before=_build_image(given, survivors, addresses, kept.before, kept.before_rows),
         ),
         images,
         _count_unaddressed(said, kept),
     )
 
 
-def _addresses(given: Given, said: Directed, came: Came) -> pa.StructArray | None:
+def _choose_addresses(given: Given, said: Directed, came: Came) -> pa.StructArray | None:
     """Where the rows go: where the rule says, or else where they went. What is several rows now has keys of its own."""
-    before = given.addresses()
+    before = given.select_addresses()
     return said.addresses if before is None else said.replace_in(before, keeps_keys=came.numbers is None)
 
 
-def _reads(lineage: Lineage, at: int) -> frozenset[int]:
+def _find_reads(lineage: Lineage, at: int) -> frozenset[int]:
     """A `_row` that was added is behind the columns that the facts are of, and is never asked for."""
     return lineage.facts.reads[at] if lineage.facts is not None else frozenset()
 
 
 def _refuse_without_key(sent: Sent, fields: Sequence[Field], where: str) -> None:
     """A row that the rule dropped can be put back as far as the rule passes its columns on."""
-    key = computed_key(sent, fields)
+    key = find_computed_key(sent, fields)
     if key is not None:
         raise HandlerRefused(
             f"{where}: the rule drops rows that it cannot judge, because they lack values that it reads. It computes "
@@ -133,7 +137,7 @@ def _refuse_broken_texts(given: Given, survivor: Survivor, where: str) -> None:
     raise RowsRefused(
         f"{where}: the column {survivor.column.name} would hold bytes that are not UTF-8",
         'use hex() or base64() for bytes, or put such rows aside: onError = "dead-letter"',
-        given.rows_of(elements),
+        given.find_rows(elements),
         survivor.column.name,
     )
 
@@ -149,7 +153,7 @@ def _is_whole(texts: pa.Array) -> bool:
 def _refuse_lost_keys(given: Given, field: Field, survivor: Survivor, where: str) -> None:
     """RowsRefused for the changes whose key is null because Spark could not hold the value of which it is computed:
     all of them would have the same key."""
-    sent, source = given.sent, source_of(given.sent, field)
+    sent, source = given.sent, find_source(given.sent, field)
     if source is None or not survivor.values.null_count:
         return
     images = pa.array(given.images)
@@ -161,50 +165,50 @@ def _refuse_lost_keys(given: Given, field: Field, survivor: Survivor, where: str
         raise RowsRefused(
             f"{where}: the key column {field.name} would be null, because Spark cannot hold its value (infinity, BC)",
             'pass the key on as it is, or put such rows aside: onError = "dead-letter"',
-            given.rows_of(elements),
+            given.find_rows(elements),
             field.name,
         )
 
 
-def _kept(
+def _make_kept(
     given: Given, came: Came, survivors: Sequence[Survivor], said: Directed, splitting: Callable[[], Splitting]
 ) -> Kept:
     """Which rows stay, and which parts they are."""
     changes = given.sent.changes
     if came.numbers is None:
-        return Kept.of(changes, given.images, lambda: splitting().splits)
+        return Kept.from_images(changes, given.images, lambda: splitting().splits)
     numbers = np.zeros(len(given.images), np.int64)
     numbers[~given.put_back] = came.numbers
-    keys = number_keys(_keys_of_parts(survivors, said, len(given.images)))
+    keys = number_keys(_compute_part_keys(survivors, said, len(given.images)))
     return pair(changes, Elements(given.images, numbers, keys), came.by_rule or splitting().splits)
 
 
-def _keys_of_parts(survivors: Sequence[Survivor], said: Directed, elements: int) -> pa.Array:
+def _compute_part_keys(survivors: Sequence[Survivor], said: Directed, elements: int) -> pa.Array:
     """The key of each element: its own, or the key columns."""
     columns = [survivor for survivor in survivors if survivor.column.key]
     keys = pa.nulls(elements, pa.binary())
     if columns:
-        texts = [_text_of_key(survivor.values) for survivor in columns]
+        texts = [_render_key_texts(survivor.values) for survivor in columns]
         sizes = [pc.binary_length(text).cast(pa.string()).view(pa.binary()) for text in texts]
         keys = pc.binary_join_element_wise(*chain.from_iterable(zip(sizes, texts, strict=True)), b":")
-    return keyed_by(said.addresses, keys)
+    return merge_keys(said.addresses, keys)
 
 
-def _text_of_key(values: pa.Array) -> pa.Array:
+def _render_key_texts(values: pa.Array) -> pa.Array:
     if not pa.types.is_binary(values.type):
-        piece = render_of(ArrowType(values.type))(values)
+        piece = choose_render(ArrowType(values.type))(values)
         values = join(piece.open, piece.values, piece.close, nulls=None)
     return pc.fill_null(values, b"")
 
 
-def _uuids(given: NDArray[np.bytes_], part: NDArray[np.void] | None) -> NDArray[np.bytes_]:
+def _compute_uuids(given: NDArray[np.bytes_], part: NDArray[np.void] | None) -> NDArray[np.bytes_]:
     """Of rows whose changes have UUIDs already: parts have some that follow from these."""
     if part is None:
         return given
     at = np.flatnonzero((part["of"] > 0) & (given != NO_UUID))
     found = given.copy()
     if len(at):
-        texts = uuids_of_parts(pa.array(given[at].tolist(), pa.binary()), part["number"][at])
+        texts = make_part_uuids(pa.array(given[at].tolist(), pa.binary()), part["number"][at])
         found[at] = texts.to_pylist()
     return found
 
@@ -217,7 +221,7 @@ def _count_unaddressed(said: Directed, kept: Kept) -> int:
     return int(np.count_nonzero(said.unknown[kept.after]) + np.count_nonzero(said.unknown[deletes]))
 
 
-def _image(
+def _build_image(
     given: Given, survivors: list[Survivor], addresses: pa.StructArray | None, elements: Index, rows: Index
 ) -> Image:
     """elements: of the result, all of new images or all of old ones."""
@@ -229,7 +233,7 @@ def _image(
 
     def held(survivor: Survivor) -> pa.Array | ChosenCells:
         if survivor.held is None:
-            return _elements(survivor.values, elements)
+            return _select_elements(survivor.values, elements)
         of = survivor.held[is_old]
         if id(of.firsts) not in firsts:
             firsts[id(of.firsts)] = of.firsts[places]
@@ -240,11 +244,11 @@ def _image(
         for at, survivor in enumerate(survivors)
         if survivor.absent is not None and survivor.absent[elements].any()
     }
-    directed = None if addresses is None or not len(elements) else _elements(addresses, elements)
+    directed = None if addresses is None or not len(elements) else _select_elements(addresses, elements)
     return Image(Columns(map(held, survivors)), rows, absent, directed)
 
 
-def _elements(values: pa.Array, elements: Index) -> pa.Array:
+def _select_elements(values: pa.Array, elements: Index) -> pa.Array:
     """A slice where they are neighbours, which they mostly are."""
     if len(elements) == 0:
         return values[:0]
@@ -254,9 +258,9 @@ def _elements(values: pa.Array, elements: Index) -> pa.Array:
     return values.take(pa.array(elements))
 
 
-def _per_row(changes: Changes, kept: Kept) -> dict[str, Any]:
+def _collect_row_fields(changes: Changes, kept: Kept) -> dict[str, Any]:
     """What is said of each row that was kept, but for its op."""
-    chosen = said_of(changes, kept.rows)
+    chosen = select_row_fields(changes, kept.rows)
     if "uuid" in chosen:
-        chosen["uuid"] = _uuids(chosen["uuid"], kept.part)
+        chosen["uuid"] = _compute_uuids(chosen["uuid"], kept.part)
     return {"part": kept.part, **chosen}

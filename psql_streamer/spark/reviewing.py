@@ -15,22 +15,22 @@ import pyarrow as pa
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import NO_TRANSACTIONS, ArrowType, Changes, Relation, SourceInfo
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.pgtypes import casts
 from psql_streamer.spark.directions import PART, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.job import Job
-from psql_streamer.spark.kept import looked_at
+from psql_streamer.spark.kept import find_judged_columns
 from psql_streamer.spark.lookups.lookups import Lookups
 from psql_streamer.spark.metadata import KEY_ONLY
 from psql_streamer.spark.options import TableRule
-from psql_streamer.spark.result_fields import column_names, computed_key, key_columns
+from psql_streamer.spark.result_fields import collect_column_names, find_computed_key, find_source_columns
 from psql_streamer.spark.results import LET_PASS
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.rules import Rule, Rules, make_patterns
 from psql_streamer.spark.running import Runner
 from psql_streamer.spark.splitting import Splitting
-from psql_streamer.spark.steps import no_column
+from psql_streamer.spark.steps import describe_missing_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +66,7 @@ def review_names(
             known = {str(table) if "." in name else table.table for table in wanted}
             of_sinks = f" for the sinks {', '.join(rule.sinks)}" if rule.sinks else ""
             nothing = f"[spark.tables] {name!r} fits no table that is published{of_sinks}"
-            problem = f"{nothing}{nearest(name, sorted(known))}"
+            problem = f"{nothing}{suggest_nearest(name, sorted(known))}"
             yield Finding(Severity.ERROR, problem, "correct the name, or set optional = true for a table to come")
 
 
@@ -84,11 +84,11 @@ def review_rules(
     for number, group in enumerate(groups):
         if not lookups.has_all_of(group.rule):
             continue
-        show = lookups.shower(group.rule)
-        job = Job(spark, group.rule, _nothing(group.first), NO_TRANSACTIONS, _NOWHERE, show_lookups=show)
+        show = lookups.make_shower(group.rule)
+        job = Job(spark, group.rule, _make_empty_changes(group.first), NO_TRANSACTIONS, _NOWHERE, show_lookups=show)
         found = list(_review(job, runner))
         for finding in found:
-            meant = lookups.nearest_to(finding.problem)
+            meant = lookups.describe_unknown_view(finding.problem)
             yield Finding(finding.severity, f"{finding.problem}{meant}{group.others}", finding.remedy)
         may_plan = number < _MOST_AHEAD and time.monotonic() < planned_until
         if may_plan and not any(one.severity is Severity.ERROR for one in found):
@@ -113,8 +113,8 @@ def _review_lenient(groups: Iterable[_Tables]) -> Iterator[Finding]:
             rules[group.rule.name] = group.rule
             columns[group.rule.name].update(column.name for column in group.first.columns)
     for name, rule in rules.items():
-        for step, missing in rule.steps.missing(columns[name]):
-            what = no_column(step, missing, columns[name]).removeprefix("there is no column ")
+        for step, missing in rule.steps.list_missing(columns[name]):
+            what = describe_missing_column(step, missing, columns[name]).removeprefix("there is no column ")
             yield Finding(Severity.ERROR, f"no table of rule {name!r} has a column {what}", "correct its name")
 
 
@@ -124,7 +124,7 @@ def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]
         rule = rules.find(table)
         if rule.identity:
             continue
-        shape = tuple((column.name, column.key, casts.arrow_type(column.type)) for column in table.columns)
+        shape = tuple((column.name, column.key, casts.choose_arrow_type(column.type)) for column in table.columns)
         group = groups.get((rule.name, shape))
         if group is None:
             groups[rule.name, shape] = _Tables(rule, table)
@@ -135,14 +135,14 @@ def _group_tables(rules: Rules, tables: Iterable[Relation]) -> Iterable[_Tables]
 
 def _review(job: Job, runner: Runner) -> Iterator[Finding]:
     names = [column.name for column in job.changes.columns]
-    missing = [] if job.rule.steps.lenient else list(job.rule.steps.missing(names))
+    missing = [] if job.rule.steps.lenient else list(job.rule.steps.list_missing(names))
     for step, name in missing:
-        yield Finding(Severity.ERROR, f"{job.where}: {no_column(step, name, names)}", "correct its name")
+        yield Finding(Severity.ERROR, f"{job.where}: {describe_missing_column(step, name, names)}", "correct its name")
     if missing:
         return
     try:
-        sent, lineage, splitting = runner.analysed(job)
-        column_names(sent, lineage.fields, job.where)
+        sent, lineage, splitting = runner.analyse_rule(job)
+        collect_column_names(sent, lineage.fields, job.where)
     except HandlerUnavailable:
         raise
     except HandlerError as error:
@@ -155,7 +155,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
 
 
 def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
-    kept = key_columns(sent, lineage.fields)
+    kept = find_source_columns(sent, lineage.fields)
     for column in job.changes.relation.key_columns:
         name = job.changes.columns[column].name
         if column not in kept:
@@ -176,8 +176,8 @@ def _review_drops(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
     """Whether rows that hold their key alone could be dropped, and then not put back."""
     if job.changes.relation.old_rows_are_whole or lineage.facts is None:
         return
-    key = computed_key(sent, lineage.fields)
-    if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in looked_at(lineage.facts):
+    key = find_computed_key(sent, lineage.fields)
+    if key is not None and lineage.facts.drops and sent.place(KEY_ONLY) not in find_judged_columns(lineage.facts):
         problem = f"{job.where}: the rule computes the key column {key}, and may drop deletes, which hold the key alone"
         yield Finding(Severity.WARNING, f"{problem}: a dropped delete stops the service", LET_PASS)
 
@@ -205,8 +205,8 @@ def _review_directions(job: Job, lineage: Lineage, splitting: Splitting) -> Iter
 _NOWHERE = SourceInfo("", "", "", "")
 
 
-def _nothing(table: Relation) -> Changes:
+def _make_empty_changes(table: Relation) -> Changes:
     """No changes of a table."""
     kinds = (column.type for column in table.columns)
     arrays = [pa.array([], kind.arrow if isinstance(kind, ArrowType) else pa.binary()) for kind in kinds]
-    return Changes.of_new_rows(table, arrays, np.empty(0, np.int32))
+    return Changes.from_new_rows(table, arrays, np.empty(0, np.int32))

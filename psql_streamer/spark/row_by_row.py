@@ -52,19 +52,19 @@ def is_repeatable(plan: Node, sent: Sequence[str]) -> bool:
     """Whether it also gives the same for a row whenever it runs, so that it may be planned once for many batches."""
     return (
         is_row_by_row(plan, sent)
-        and all(node.kind in _IN_MEMORY for node in _leaves(plan))
+        and all(node.kind in _IN_MEMORY for node in _list_leaves(plan))
         and not any(
             node.kind.startswith(_READS_CLOCK) or node.fields.get("udfDeterministic") is False for node in plan.walk()
         )
     )
 
 
-def _leaves(plan: Node) -> Iterator[Node]:
+def _list_leaves(plan: Node) -> Iterator[Node]:
     """What a plan reads; its children are plans, expressions are in its fields."""
     if not plan.children:
         yield plan
     for child in plan.children:
-        yield from _leaves(child)
+        yield from _list_leaves(child)
 
 
 def names_a_moment(text: str) -> bool:
@@ -77,4 +77,4 @@ def _has_sent(plan: Node, sent: Sequence[str]) -> bool:
 
 
 def _is_sent(node: Node, sent: Sequence[str]) -> bool:
-    return not node.children and [one.name for one in node.listed("output")] == list(sent)
+    return not node.children and [one.name for one in node.list_trees("output")] == list(sent)

@@ -11,12 +11,12 @@ import pyarrow as pa
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.exchange import Sent
-from psql_streamer.spark.facts import Facts, Field, RowOrigin, facts_of
+from psql_streamer.spark.facts import Facts, Field, RowOrigin, collect_facts
 from psql_streamer.spark.metadata import ROW
 from psql_streamer.spark.plan_tree import read_plan
 from psql_streamer.spark.rules import Rule
-from psql_streamer.spark.splitting import UNKNOWN, Splitting, splitting_of
-from psql_streamer.spark.stated import stated_facts
+from psql_streamer.spark.splitting import UNKNOWN, Splitting, read_splitting
+from psql_streamer.spark.stated import collect_stated_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ drops it from anything that is computed."""
 _MOST_TRACKED_PLANS = 500
 
 
-def schema_of(shape: pa.Schema) -> StructType:
+def make_schema(shape: pa.Schema) -> StructType:
     """The Spark schema of a table that is sent, with the origin of each field."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
@@ -77,7 +77,7 @@ class Lineages:
         self._of_plans: dict[tuple[str, pa.Schema, str], Facts] = {}
         self._splitting: dict[tuple[str, pa.Schema, str], Splitting] = {}
 
-    def known(self, rule: Rule, sent: Sent) -> Lineage | None:
+    def find_known(self, rule: Rule, sent: Sent) -> Lineage | None:
         """What was found for this query before."""
         return self._of_queries.get((rule.name, sent.schema)) if rule.function is None else None
 
@@ -88,7 +88,7 @@ class Lineages:
 
         catalyst: None on a Spark Connect server.
         """
-        lineage = self.known(rule, sent)
+        lineage = self.find_known(rule, sent)
         if lineage is None:
             lineage = Lineage(
                 tuple(
@@ -96,7 +96,7 @@ class Lineages:
                         field.name,
                         field.metadata.get(ORIGIN),
                         field.dataType.simpleString(),
-                        rule.steps.original(field.name),
+                        rule.steps.find_original(field.name),
                     )
                     for field in result.schema.fields
                 )
@@ -113,32 +113,32 @@ class Lineages:
         self._of_queries.pop((rule.name, sent.schema), None)
         self._splitting.pop((rule.name, sent.schema, ""), None)
 
-    def splitting(self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame) -> Splitting:
+    def find_splitting(self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame) -> Splitting:
         """How a result comes to several rows for one image; asked for when it has some, or when an update loses its new
         image.
         """
         if catalyst is None:
             return UNKNOWN
-        key = (rule.name, sent.schema, "" if rule.function is None else catalyst.fingerprint(result))
+        key = (rule.name, sent.schema, "" if rule.function is None else catalyst.compute_fingerprint(result))
         if key not in self._splitting:
             if len(self._splitting) >= _MOST_TRACKED_PLANS:
                 self._splitting.clear()
-            self._splitting[key] = splitting_of(read_plan(catalyst.plan_json(result)))
+            self._splitting[key] = read_splitting(read_plan(catalyst.plan_json(result)))
         return self._splitting[key]
 
     def _add_facts(
         self, catalyst: Catalyst | None, lineage: Lineage, rule: Rule, sent: Sent, result: DataFrame
     ) -> Lineage:
         if catalyst is None:
-            return replace(lineage, facts=stated_facts(rule, sent, lineage.fields))
-        facts = self._facts(catalyst, rule, sent, result)
+            return replace(lineage, facts=collect_stated_facts(rule, sent, lineage.fields))
+        facts = self._look_up_facts(catalyst, rule, sent, result)
         fields = (replace(field, source=source) for field, source in zip(lineage.fields, facts.sources, strict=True))
         return Lineage(tuple(fields), facts)
 
-    def _facts(self, catalyst: Catalyst, rule: Rule, sent: Sent, result: DataFrame) -> Facts:
+    def _look_up_facts(self, catalyst: Catalyst, rule: Rule, sent: Sent, result: DataFrame) -> Facts:
         if rule.function is None:
             return self._read(catalyst, sent, result)
-        key = (rule.name, sent.schema, catalyst.fingerprint(result))
+        key = (rule.name, sent.schema, catalyst.compute_fingerprint(result))
         if key not in self._of_plans:
             if len(self._of_plans) >= _MOST_TRACKED_PLANS:
                 self._of_plans.clear()
@@ -146,7 +146,7 @@ class Lineages:
         return self._of_plans[key]
 
     def _read(self, catalyst: Catalyst, sent: Sent, result: DataFrame) -> Facts:
-        return facts_of(read_plan(catalyst.plan_json(result)), sent.names, sent.own_columns, ROW)
+        return collect_facts(read_plan(catalyst.plan_json(result)), sent.names, sent.own_columns, ROW)
 
 
 def refuse_without_row(facts: Facts, where: str) -> None:
@@ -163,7 +163,7 @@ def refuse_without_row(facts: Facts, where: str) -> None:
         )
 
 
-def row_column(fields: Sequence[Field], row: int) -> int:
+def find_row_column(fields: Sequence[Field], row: int) -> int:
     """Where `_row` is. A table may have a column of that name, too; a function may have made all columns anew."""
     named = [at for at, field in enumerate(fields) if field.name == ROW]
     return next((at for at in named if fields[at].source == row), named[0])

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
-from psql_streamer.launcher import library_folders
+from psql_streamer.launcher import list_library_folders
 
 _ON_EVERY_EXECUTOR = frozenset({"pyspark", "py4j"})
 _OUR_PACKAGES = frozenset({"psql_streamer", "sources", "sinks"})
@@ -29,20 +29,20 @@ class Module:
     places: tuple[Path, ...]
 
 
-def modules_of(names: Iterable[str]) -> tuple[Module, ...]:
+def find_modules(names: Iterable[str]) -> tuple[Module, ...]:
     """The top-level modules of these dotted names, and those that they import, in the order of their names.
 
     Modules of Python's library are left out, and of what is imported everything that is installed (site-packages).
     """
     found: dict[str, Module] = {}
-    waiting = [(_top(name), True) for name in names]
+    waiting = [(_name_top_module(name), True) for name in names]
     while waiting:
         name, named = waiting.pop()
-        module = None if name in found else _located(name)
+        module = None if name in found else _find_module(name)
         if module is None or not (named or _lies_outside(module)):
             continue
         found[name] = module
-        waiting += ((imported, False) for imported in _imports(module))
+        waiting += ((imported, False) for imported in _collect_imports(module))
     return tuple(found[name] for name in sorted(found))
 
 
@@ -51,12 +51,12 @@ def forget_modules(names: Iterable[str]) -> None:
 
     A user-defined function, or a column, that a module made when it was imported belongs to the JVM of that time.
     """
-    top = {module.name for module in modules_of(names)} - _OUR_PACKAGES
-    for name in [name for name in sys.modules if _top(name) in top]:
+    top = {module.name for module in find_modules(names)} - _OUR_PACKAGES
+    for name in [name for name in sys.modules if _name_top_module(name) in top]:
         del sys.modules[name]
 
 
-def _located(name: str) -> Module | None:
+def _find_module(name: str) -> Module | None:
     """None where there is nothing to ship: it is built in, compiled, or not there."""
     if name in sys.stdlib_module_names or name in _ON_EVERY_EXECUTOR:
         return None
@@ -64,11 +64,11 @@ def _located(name: str) -> Module | None:
         spec = find_spec(name)
     except (ImportError, ValueError):
         return None
-    places = _places(spec) if spec is not None else ()
+    places = _list_places(spec) if spec is not None else ()
     return Module(name, places) if places else None
 
 
-def _places(spec: ModuleSpec) -> tuple[Path, ...]:
+def _list_places(spec: ModuleSpec) -> tuple[Path, ...]:
     archive = getattr(spec.loader, "archive", None)
     if archive is not None:
         return (Path(archive),)
@@ -79,15 +79,15 @@ def _places(spec: ModuleSpec) -> tuple[Path, ...]:
 
 def _lies_outside(module: Module) -> bool:
     """Whether it is in none of the folders of Python's library and of installed packages."""
-    return not any(place.is_relative_to(folder) for place in module.places for folder in library_folders())
+    return not any(place.is_relative_to(folder) for place in module.places for folder in list_library_folders())
 
 
-def _imports(module: Module) -> set[str]:
+def _collect_imports(module: Module) -> set[str]:
     """The top-level names that its source imports, wherever in the text."""
-    return set(chain.from_iterable(map(_imported_by, _sources(module))))
+    return set(chain.from_iterable(map(_read_imports, _list_sources(module))))
 
 
-def _sources(module: Module) -> Iterator[Path]:
+def _list_sources(module: Module) -> Iterator[Path]:
     for place in module.places:
         if place.is_dir():
             yield from place.rglob("*.py")
@@ -95,17 +95,17 @@ def _sources(module: Module) -> Iterator[Path]:
             yield place
 
 
-def _imported_by(source: Path) -> Iterator[str]:
+def _read_imports(source: Path) -> Iterator[str]:
     try:
         tree = ast.parse(source.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (_top(alias.name) for alias in node.names)
+            yield from (_name_top_module(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
-            yield _top(node.module)
+            yield _name_top_module(node.module)
 
 
-def _top(name: str) -> str:
+def _name_top_module(name: str) -> str:
     return name.partition(".")[0]

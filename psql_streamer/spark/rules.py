@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Relation
-from psql_streamer.spark.masking import masking
+from psql_streamer.spark.masking import make_masking
 from psql_streamer.spark.metadata import RECORD_HEADERS
 from psql_streamer.spark.options import OnError, TableRule
 from psql_streamer.spark.row_by_row import names_a_moment
@@ -89,7 +89,7 @@ class Rule:
             raise
         except Exception as error:
             raise HandlerRefused(
-                f"the function of [spark.tables] {self.name!r} raised {type(error).__name__}{_place(error)}",
+                f"the function of [spark.tables] {self.name!r} raised {type(error).__name__}{_describe_place(error)}",
                 "correct it",
             ) from None
         if not hasattr(result, "toArrow"):
@@ -116,7 +116,7 @@ class Rules:
     def __init__(
         self, tables: Mapping[str, TableRule], on_error: OnError = "stop", mask_secret: str | None = None
     ) -> None:
-        made = {name: _rule(name, options, on_error, mask_secret) for name, options in tables.items()}
+        made = {name: _make_rule(name, options, on_error, mask_secret) for name, options in tables.items()}
         self._rules = make_patterns(made)
 
     def find(self, relation: Relation) -> Rule:
@@ -130,18 +130,18 @@ def make_patterns(entries: Mapping[str, Value]) -> TablePatterns[Value]:
     return TablePatterns(entries, globs="as a whole")
 
 
-def _place(error: Exception) -> str:
+def _describe_place(error: Exception) -> str:
     """Where it was raised. Its message may quote values, so that does not become part of ours."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
-def _rule(name: str, options: TableRule, on_error: OnError, mask_secret: str | None) -> Rule:
-    function = None if options.function is None else _function(name, options.function)
+def _make_rule(name: str, options: TableRule, on_error: OnError, mask_secret: str | None) -> Rule:
+    function = None if options.function is None else _import_function(name, options.function)
     secret = options.mask_secret or mask_secret
     steps = Steps(
         coerce=options.coerce,
-        mask={column: masking(how, secret) for column, how in options.mask.items()},
+        mask={column: make_masking(how, secret) for column, how in options.mask.items()},
         drop=options.drop,
         rename=options.rename,
         where=options.where,
@@ -150,7 +150,7 @@ def _rule(name: str, options: TableRule, on_error: OnError, mask_secret: str | N
     return Rule(name, options.sql, function, steps, options.on_error or on_error)
 
 
-def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
+def _import_function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
     module, _, attribute = path.partition(":")
     where = f"[spark.tables] {rule!r}: function {path!r}"
     try:
@@ -163,7 +163,7 @@ def _function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
         if any(condition in str(error) for condition in _WITHOUT_ENGINE):
             raise EngineNeeded(f"{where}: importing {module} needs Spark", "start it before") from None
         raise HandlerRefused(
-            f"{where}: importing {module} raised {type(error).__name__}{_place(error)}", "correct it"
+            f"{where}: importing {module} raised {type(error).__name__}{_describe_place(error)}", "correct it"
         ) from error
     if not callable(found):
         raise HandlerRefused(f"{where} does not exist in {module}", "correct the name")

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError, HandlerRefused
 from psql_streamer.model import Changes
-from psql_streamer.spark.coercion import uncoercible, uncoercible_values
+from psql_streamer.spark.coercion import find_uncoercible_values, parse_uncoercible_error
 from psql_streamer.spark.counts import Counts
-from psql_streamer.spark.exchange import Sent, row_of_image
+from psql_streamer.spark.exchange import Sent, find_row_of_image
 from psql_streamer.spark.facts import RowOrigin
-from psql_streamer.spark.failures import RowsFailed, Uncoercible, failure
+from psql_streamer.spark.failures import RowsFailed, Uncoercible, explain_failure
 from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.metadata import IMAGE_SHIFT
 from psql_streamer.spark.plan_tree import Node
-from psql_streamer.spark.planning import Planner, unchanged_in_filters
-from psql_streamer.spark.result_fields import computed_key
+from psql_streamer.spark.planning import Planner, find_unchanged_in_filters
+from psql_streamer.spark.result_fields import find_computed_key
 from psql_streamer.spark.result_rows import Result
 from psql_streamer.spark.results import receive
-from psql_streamer.spark.row_tracking import Lineage, row_column
+from psql_streamer.spark.row_tracking import Lineage, find_row_column
 from psql_streamer.spark.splitting import UNKNOWN, Splitting
 from psql_streamer.spark.telling import Telling
 from psql_streamer.spark.tolerating import FAILED, tolerate
@@ -61,15 +61,15 @@ class Runner:
 
         Raises Uncoercible and RowsFailed for what some of the rows are to blame for, EngineLost when the engine ended.
         """
-        sent, failed = self.planner.sent(job)
+        sent, failed = self.planner.make_sent(job)
         if failed:
             column, mask = next(iter(failed.items()))
-            raise self._uncoercible(job, sent, column, int(np.flatnonzero(mask)[0]))
+            raise self._make_uncoercible_error(job, sent, column, int(np.flatnonzero(mask)[0]))
         try:
-            return self._through(job, sent)
+            return self._run_sent(job, sent)
         except Exception as error:
             # Not `from error`: Spark's messages quote values, and a traceback would show them.
-            raise self._failure(error, job, sent) from None
+            raise self._explain_failure(error, job, sent) from None
 
     def run_tolerantly(self, job: Job) -> Tolerated | None:
         """The same with null for what cannot be computed, and conditions that let pass what they cannot judge.
@@ -78,24 +78,24 @@ class Runner:
         """
         if self.planner.catalyst is None:
             return None
-        sent, _ = self.planner.sent(job)
+        sent, _ = self.planner.make_sent(job)
         try:
-            return self._tolerated(job, sent)
+            return self._run_sent_tolerantly(job, sent)
         except Exception as error:
-            found = self._failure(error, job, sent)
+            found = self._explain_failure(error, job, sent)
             if isinstance(found, RowsFailed):
                 return None
             raise found from None
 
-    def passed_on(self, job: Job) -> tuple[Changes | None, list[str]]:
+    def pass_on_with_nulls(self, job: Job) -> tuple[Changes | None, list[str]]:
         """What the rule passes on of the changes, none of which it drops, with null for all that it computes; and the
         names of that. No job runs."""
-        sent, _ = self.planner.sent(job)
+        sent, _ = self.planner.make_sent(job)
         try:
             result, lineage = self.planner.plan(job, sent)
             fields = result.schema
         except Exception as error:
-            raise self._failure(error, job, sent) from None
+            raise self._explain_failure(error, job, sent) from None
         from pyspark.sql.pandas.types import to_arrow_schema
 
         rows = len(sent.row_ids)
@@ -103,21 +103,21 @@ class Runner:
             pa.nulls(rows, kind) if field.source is None else sent.table.column(field.source)
             for field, kind in zip(lineage.fields, to_arrow_schema(fields, timezone="UTC").types, strict=True)
         ]
-        at = row_column(lineage.fields, len(sent.names) - 1)
+        at = find_row_column(lineage.fields, len(sent.names) - 1)
         arrays[at] = pa.array(sent.row_ids)
         computed = [field.name for place, field in enumerate(lineage.fields) if field.source is None and place != at]
         _refuse_null_key(job, sent, lineage, computed)
         received = receive(sent, lineage, Result(pa.Table.from_arrays(arrays, names=lineage.names)), job.where)
         return received.changes, computed
 
-    def analysed(self, job: Job) -> tuple[Sent, Lineage, Splitting]:
+    def analyse_rule(self, job: Job) -> tuple[Sent, Lineage, Splitting]:
         """What Spark's analysis says of the rule over a table, facts included; no job runs."""
-        sent, _ = self.planner.sent(job)
+        sent, _ = self.planner.make_sent(job)
         try:
             result, lineage = self.planner.plan(job, sent, thorough=True)
-            splitting = self.planner.lineages.splitting(self.planner.catalyst, job.rule, sent, result)
+            splitting = self.planner.lineages.find_splitting(self.planner.catalyst, job.rule, sent, result)
         except Exception as error:
-            raise self._failure(error, job, sent) from None
+            raise self._explain_failure(error, job, sent) from None
         return sent, lineage, splitting
 
     def plan_ahead(self, job: Job) -> None:
@@ -125,11 +125,11 @@ class Runner:
 
         job: without rows. Raises as `run`.
         """
-        sent, _ = self.planner.sent(job)
+        sent, _ = self.planner.make_sent(job)
         try:
             self.planner.run_planned(job, sent)
         except Exception as error:
-            raise self._failure(error, job, sent) from None
+            raise self._explain_failure(error, job, sent) from None
 
     def takes_rows_one_by_one(self, job: Job) -> bool:
         """Whether the rule gives each row by itself, so that tables which it sees alike may be one to it."""
@@ -138,28 +138,29 @@ class Runner:
         except Exception as error:
             raise self._explain(error, job.where) from None
 
-    def plan_of(self, job: Job) -> tuple[Node, list[str]] | None:
-        """See Planner.plan_of."""
+    def find_plan(self, job: Job) -> tuple[Node, list[str]] | None:
+        """See Planner.find_plan."""
         try:
-            return self.planner.plan_of(job)
+            return self.planner.find_plan(job)
         except Exception as error:
             raise self._explain(error, job.where) from None
 
-    def uncoercible(self, job: Job) -> dict[int, Mask]:
+    def find_uncoercible(self, job: Job) -> dict[int, Mask]:
         """Column -> images whose value cannot be coerced. One job finds them all."""
-        sent, failed = self.planner.sent(job)
+        sent, failed = self.planner.make_sent(job)
         types = {
             name: kind
             for name, kind in job.rule.coerce.items()
-            if name in sent.names[: sent.own_columns] and sent.names.index(name) not in self.planner.nested_types(job)
+            if name in sent.names[: sent.own_columns]
+            and sent.names.index(name) not in self.planner.look_up_nested_types(job)
         }
         if not types:
             return failed
-        frame = job.spark.createDataFrame(sent.table, self.planner.schema(sent))
+        frame = job.spark.createDataFrame(sent.table, self.planner.look_up_schema(sent))
         try:
-            found = uncoercible_values(frame, types).toArrow()
+            found = find_uncoercible_values(frame, types).toArrow()
         except Exception as error:
-            raise self._failure(error, job, sent) from None
+            raise self._explain_failure(error, job, sent) from None
         images = found.column(0).to_numpy() >> IMAGE_SHIFT
         for name in found.column_names[1:]:
             mask = np.zeros(sent.lacking.images, np.bool_)
@@ -168,27 +169,27 @@ class Runner:
                 failed[int(name)] = mask
         return failed
 
-    def _through(self, job: Job, sent: Sent) -> Changes | None:
+    def _run_sent(self, job: Job, sent: Sent) -> Changes | None:
         ready = self.planner.run_planned(job, sent)
         if ready is not None:
-            return self._received(job, *ready)
+            return self._receive_result(job, *ready)
         result, lineage = self.planner.plan(job, sent)
-        unknown = unchanged_in_filters(lineage.facts, sent)
+        unknown = find_unchanged_in_filters(lineage.facts, sent)
         if unknown - set(sent.bits):
-            return self._through(job, self.planner.add_bits(job, sent, unknown))
+            return self._run_sent(job, self.planner.add_bits(job, sent, unknown))
         table = result.toArrow()
         if table.column_names != lineage.names:
             self.planner.lineages.forget(job.rule, sent)
-            return self._through(job, sent)
-        return self._received(
+            return self._run_sent(job, sent)
+        return self._receive_result(
             job,
             sent,
             lineage,
             Result(table),
-            lambda: self.planner.lineages.splitting(self.planner.catalyst, job.rule, sent, result),
+            lambda: self.planner.lineages.find_splitting(self.planner.catalyst, job.rule, sent, result),
         )
 
-    def _received(
+    def _receive_result(
         self,
         job: Job,
         sent: Sent,
@@ -202,7 +203,7 @@ class Runner:
         self.telling.tell_of_unknown(job, sent, lineage.facts, received.images)
         return received.changes
 
-    def _tolerated(self, job: Job, sent: Sent) -> Tolerated | None:
+    def _run_sent_tolerantly(self, job: Job, sent: Sent) -> Tolerated | None:
         result, lineage = self.planner.plan(job, sent, thorough=True)
         facts = lineage.facts
         if facts is None or facts.way is None:
@@ -213,7 +214,7 @@ class Runner:
             return None
         table = tolerated.run()
         bits = table.column(FAILED).to_numpy()
-        images = table.column(row_column(lineage.fields, len(sent.names) - 1)).to_numpy() >> IMAGE_SHIFT
+        images = table.column(find_row_column(lineage.fields, len(sent.names) - 1)).to_numpy() >> IMAGE_SHIFT
         rows = np.concatenate((job.changes.after.rows, job.changes.before.rows))
         failed: dict[str | None, NDArray[np.bool_]] = {}
         values: Counter[str | None] = Counter()
@@ -227,17 +228,17 @@ class Runner:
         received = receive(sent, lineage, Result(table.drop_columns([FAILED])), job.where)
         return Tolerated(received.changes, failed, values)
 
-    def _failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
-        found = uncoercible(error)
-        return self._explain(error, job.where) if found is None else self._uncoercible(job, sent, *found)
+    def _explain_failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
+        found = parse_uncoercible_error(error)
+        return self._explain(error, job.where) if found is None else self._make_uncoercible_error(job, sent, *found)
 
     def _explain(self, error: Exception, where: str) -> HandlerError:
-        return failure(error, where, self._describe_end, self.cluster)
+        return explain_failure(error, where, self._describe_end, self.cluster)
 
-    def _uncoercible(self, job: Job, sent: Sent, column: int, image: int) -> Uncoercible:
+    def _make_uncoercible_error(self, job: Job, sent: Sent, column: int, image: int) -> Uncoercible:
         return Uncoercible(
             f"{job.where}: the value of column {sent.changes.columns[column].name} in change "
-            f"{job.show_change(row_of_image(sent, image))} cannot be coerced",
+            f"{job.show_change(find_row_of_image(sent, image))} cannot be coerced",
             "choose a type that holds every value, convert it in the rule's sql, or put such rows aside: "
             'onError = "dead-letter"',
         )
@@ -245,7 +246,7 @@ class Runner:
 
 def _refuse_null_key(job: Job, sent: Sent, lineage: Lineage, failed: Collection[str | None]) -> None:
     """HandlerRefused when the key of events could not be computed: null would be the key of another row."""
-    key = computed_key(sent, lineage.fields)
+    key = find_computed_key(sent, lineage.fields)
     if key is not None and key in failed:
         raise HandlerRefused(
             f"{job.where}: the key column {key} of some change cannot be computed, and a key cannot be null",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from psql_streamer.embedded.java import find_java, install_line
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable, StreamerError
-from psql_streamer.spark.addresses import Line, addresses_of
+from psql_streamer.spark.addresses import Line, parse_addresses
 from psql_streamer.spark.cluster import Cluster, ServerCluster
-from psql_streamer.spark.connect import connect, disconnect, session_like, ship
+from psql_streamer.spark.connect import clone_session, connect, disconnect, ship
 from psql_streamer.spark.jvm import Jvm
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.scratch import Scratch
@@ -57,12 +57,12 @@ class Session:
             self._await_executor()
             return self._spark
         self.stop()
-        problem = pyspark_problem()
+        problem = find_pyspark_problem()
         if problem is not None:
             raise HandlerRefused(*problem)
         _silence_what_quotes_values()
         if self._options.remote is not None:
-            self._spark = self._connected(self._options.remote)
+            self._spark = self._connect_to_server(self._options.remote)
         else:
             self._jvm = _acquire(self._options)
             self.shipped = self._jvm.shipped
@@ -82,14 +82,14 @@ class Session:
         """What is known of the cluster; None for a local engine."""
         return self._jvm.cluster if self._jvm is not None else self._server
 
-    def another(self) -> SparkSession:
+    def make_another(self) -> SparkSession:
         """One more session like that which was started, with other views. For the time until `stop`."""
         spark, server = self._spark, self._server
         if spark is None:
             raise HandlerUnavailable("the Spark session has ended", "it is started again")
         if server is None:
             return spark.newSession()
-        made = session_like(spark)
+        made = clone_session(spark)
         self._watch_progress(made, server)
         return made
 
@@ -136,7 +136,7 @@ class Session:
                 disconnect(session, answers=not doubted)
             self._remote_sessions.clear()
 
-    def _connected(self, remote: str) -> SparkSession:
+    def _connect_to_server(self, remote: str) -> SparkSession:
         """A session on a Spark Connect server, with what is shipped to it."""
         spark = connect(remote, self._options.conf)
         scratch = Scratch()
@@ -165,14 +165,14 @@ class Session:
             raise HandlerUnavailable(cluster.missing or f"waiting for an executor from {cluster.name}")
 
 
-def pyspark_problem() -> tuple[str, str] | None:
+def find_pyspark_problem() -> tuple[str, str] | None:
     """What to say where pyspark is missing; None where it is there."""
     if find_spec("pyspark") is not None:
         return None
     return "the Spark handler needs pyspark, which is not installed", "pip install 'pyspark>=4,<5'"
 
 
-def java_problem() -> tuple[str, str] | None:
+def find_java_problem() -> tuple[str, str] | None:
     """What keeps a local Spark from starting, and the line that mends it; None when nothing does."""
     try:
         find_java()
@@ -219,7 +219,7 @@ def _acquire(options: SparkOptions) -> Jvm:
             _shared.stop()
             _shared = None
         if _shared is None:
-            _shared = _started(options)
+            _shared = _start_jvm(options)
         elif (_shared.options.master, _shared.options.conf) != (options.master, options.conf):
             raise HandlerRefused(
                 "two Spark handlers ask for different masters or settings", "give them one [spark] section"
@@ -228,13 +228,13 @@ def _acquire(options: SparkOptions) -> Jvm:
         return _shared
 
 
-def _started(options: SparkOptions) -> Jvm:
+def _start_jvm(options: SparkOptions) -> Jvm:
     """A new JVM. Where one has run with the same settings, it may be the machine's state that keeps another from it."""
     global _proven
     settings = (options.master, options.conf)
     _refuse_without_master(options.master)
     try:
-        problem = java_problem()
+        problem = find_java_problem()
         if problem is not None:
             raise HandlerRefused(*problem)
         jvm = Jvm(options)
@@ -248,7 +248,7 @@ def _started(options: SparkOptions) -> Jvm:
 
 def _refuse_without_master(master: str) -> None:
     """Spark itself tries for a minute, and does not say to whom it speaks."""
-    addresses = addresses_of(master)
+    addresses = parse_addresses(master)
     line = Line(addresses)
     if addresses and not line.holds():
         raise HandlerUnavailable(f"the Spark master {master} does not answer", "start it, or correct master in [spark]")

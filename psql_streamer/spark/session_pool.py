@@ -59,7 +59,7 @@ class SessionPool:
 
         def task() -> None:
             try:
-                future.set_result(work(self._session(), item))
+                future.set_result(work(self._ensure_session(), item))
             except BaseException as error:  # it is raised where the result is asked for
                 future.set_exception(error)
 
@@ -76,7 +76,7 @@ class SessionPool:
         while (task := self._tasks.get()) is not None:
             task()
 
-    def _session(self) -> SparkSession:
+    def _ensure_session(self) -> SparkSession:
         """This thread's session, which is made when first asked for."""
         if not hasattr(self._own, "session"):
             self._own.session = self._another()

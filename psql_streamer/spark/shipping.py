@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.rule_modules import Module, modules_of
+from psql_streamer.spark.rule_modules import Module, find_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,20 +91,20 @@ def pack(options: SparkOptions, folder: Path) -> Shipment:
     for finding in check_files(options):
         raise HandlerRefused(finding.problem, finding.remedy)
     local = options.remote is None and options.master.startswith("local")
-    modules = () if local else modules_of(options.function_modules)
+    modules = () if local else find_modules(options.function_modules)
     given = tuple(_as_file(Path(name), folder) for name in options.py_files)
-    own = tuple(_modules_as_files(modules, folder))
-    return Shipment((*own, *given), tuple(map(Path, options.jars)), _told(modules, options))
+    own = tuple(_pack_modules(modules, folder))
+    return Shipment((*own, *given), tuple(map(Path, options.jars)), _describe_contents(modules, options))
 
 
-def _told(modules: Iterable[Module], options: SparkOptions) -> str:
+def _describe_contents(modules: Iterable[Module], options: SparkOptions) -> str:
     of_rules = ", ".join(module.name for module in modules)
     given = ", ".join(options.py_files)
     parts = [f"modules of rules: {of_rules}" if of_rules else "", f"pyFiles: {given}" if given else ""]
     return "; ".join(filter(None, parts))
 
 
-def _modules_as_files(modules: Iterable[Module], folder: Path) -> Iterator[Path]:
+def _pack_modules(modules: Iterable[Module], folder: Path) -> Iterator[Path]:
     """Archives as they are, all others in one."""
     places = {place: module.name for module in modules for place in module.places}
     yield from (place for place in places if place.is_file() and place.suffix != ".py")
@@ -133,7 +133,7 @@ def _zip(places: Iterable[tuple[Path, Path]], folder: Path, name: str) -> Path:
     size = 0
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for root, place in places:
-            for path in _within(root, place):
+            for path in _list_paths_within(root, place):
                 content = path.read_bytes() if path.is_file() else b""
                 # zipimport sees a folder without an __init__.py only by an entry of its own.
                 shown = f"{path.relative_to(root).as_posix()}{'/' if path.is_dir() else ''}"
@@ -148,7 +148,7 @@ def _zip(places: Iterable[tuple[Path, Path]], folder: Path, name: str) -> Path:
     return made.rename(folder / f"{name}-{digest.hexdigest()[:12]}.zip")
 
 
-def _within(root: Path, place: Path) -> Iterator[Path]:
+def _list_paths_within(root: Path, place: Path) -> Iterator[Path]:
     if place.is_file():
         yield place
         return

@@ -30,14 +30,14 @@ UNKNOWN = Splitting(splits=False, ordered=False)
 """Where nobody sees the plan."""
 
 
-def splitting_of(plan: Node) -> Splitting:
+def read_splitting(plan: Node) -> Splitting:
     """What the plan of a query says of it."""
-    kinds = {node.kind for node in _plans(plan)}
+    kinds = {node.kind for node in _list_plans(plan)}
     return Splitting(bool(kinds & _SPLITS), kinds <= _ORDERED)
 
 
-def _plans(plan: Node) -> Iterable[Node]:
+def _list_plans(plan: Node) -> Iterable[Node]:
     """The nodes of a plan, without the expressions in them: its children are plans."""
     yield plan
     for child in plan.children:
-        yield from _plans(child)
+        yield from _list_plans(child)

@@ -10,7 +10,7 @@ from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
 from psql_streamer.spark.rules import Rule
 
 
-def stated_facts(rule: Rule, sent: Sent, fields: Sequence[Field]) -> Facts:
+def collect_stated_facts(rule: Rule, sent: Sent, fields: Sequence[Field]) -> Facts:
     """As facts_of. A column that a query computes is taken to be made of every column that it names, of a function of
     any; and so is whatever may drop rows. What the steps of a rule read is known.
 
@@ -18,7 +18,7 @@ def stated_facts(rule: Rule, sent: Sent, fields: Sequence[Field]) -> Facts:
     alone would have none.
     """
     names = [column.name for column in sent.changes.columns]
-    steps = {column.name: names.index(column.of) for column in rule.steps.columns(names)}
+    steps = {column.name: names.index(column.of) for column in rule.steps.list_columns(names)}
     read = _read(rule, sent, steps)
     keys = {name: frozenset({at}) for name, at in steps.items() if sent.changes.columns[at].key}
     of_step = {name: frozenset({at}) for name, at in steps.items()}
@@ -32,7 +32,7 @@ def stated_facts(rule: Rule, sent: Sent, fields: Sequence[Field]) -> Facts:
             else frozenset({field.source})
             for field in fields
         ),
-        row=_row_origin(fields, row),
+        row=_find_row_origin(fields, row),
         way=None,
         drops=_read_by_filter(rule, sent, steps) | of_rule,
     )
@@ -41,21 +41,21 @@ def stated_facts(rule: Rule, sent: Sent, fields: Sequence[Field]) -> Facts:
 def _read(rule: Rule, sent: Sent, steps: Mapping[str, int]) -> frozenset[int]:
     """What the query and the function may read. steps: name behind the steps -> column."""
     named = {at for name, at in steps.items() if rule.function is not None or rule.query_names(name)}
-    return frozenset(named).union(_asked_for(sent, rule.query_names))
+    return frozenset(named).union(_find_asked_for(sent, rule.query_names))
 
 
 def _read_by_filter(rule: Rule, sent: Sent, steps: Mapping[str, int]) -> frozenset[int]:
     named = {at for name, at in steps.items() if rule.steps.filter_names(name)}
-    return frozenset(named).union(_asked_for(sent, rule.steps.filter_names))
+    return frozenset(named).union(_find_asked_for(sent, rule.steps.filter_names))
 
 
-def _asked_for(sent: Sent, names: Callable[[str], bool]) -> set[int]:
+def _find_asked_for(sent: Sent, names: Callable[[str], bool]) -> set[int]:
     """The columns that say what an image lacks, where a text names them."""
     places = (sent.place(name) for name in (UNCHANGED, KEY_ONLY) if names(name))
     return {place for place in places if place is not None}
 
 
-def _row_origin(fields: Sequence[Field], row: int) -> RowOrigin:
+def _find_row_origin(fields: Sequence[Field], row: int) -> RowOrigin:
     sources = [field.source for field in fields if field.name == ROW]
     if None in sources:
         return RowOrigin.COMPUTED

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.nearest import nearest
-from psql_streamer.spark.coercion import coercions
+from psql_streamer.nearest import suggest_nearest
+from psql_streamer.spark.coercion import render_coercions
 from psql_streamer.spark.lacking import KEY_ONLY_BIT
 from psql_streamer.spark.masking import Masking
 from psql_streamer.spark.metadata import KEY_ONLY, METADATA, ROW
-from psql_streamer.spark.quoting import quoted_name
+from psql_streamer.spark.quoting import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,7 +63,7 @@ class Steps:
         """Whether the text of `where` has the name of a column."""
         return self.where is not None and column.lower() in self.where.lower()
 
-    def columns(self, names: Sequence[str]) -> list[StepColumn]:
+    def list_columns(self, names: Sequence[str]) -> list[StepColumn]:
         """What there is of a table's columns behind the steps."""
         return [
             StepColumn(self.rename.get(name, name), name, name in self.coerce or name in self.mask)
@@ -71,11 +71,11 @@ class Steps:
             if name not in self.drop
         ]
 
-    def original(self, name: str) -> str | None:
+    def find_original(self, name: str) -> str | None:
         """The column that was renamed to this; None when none was."""
         return next((old for old, new in self.rename.items() if new == name), None)
 
-    def missing(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
+    def list_missing(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
         """Every step and column that it names which a table of these columns lacks."""
         for step in _WHAT_STEPS_DO:
             known = {*names, *METADATA} if step == "rename" else names
@@ -101,9 +101,9 @@ class StepPlan:
         return made if self.where is None else made.alias("changes").where(self.where)
 
 
-def no_column(step: str, name: str, names: Collection[str]) -> str:
+def describe_missing_column(step: str, name: str, names: Collection[str]) -> str:
     """What to say of a column that a step names and a table lacks."""
-    return f"there is no column {name} {_WHAT_STEPS_DO[step]}{nearest(name, sorted(names))}"
+    return f"there is no column {name} {_WHAT_STEPS_DO[step]}{suggest_nearest(name, sorted(names))}"
 
 
 def plan_steps(
@@ -115,46 +115,46 @@ def plan_steps(
     rule. admitting: the filter lets old images pass that hold the key alone; else the plan is rebuilt for that.
     HandlerRefused when a column is not there, twice there, or not of a type that its mask takes.
     """
-    for step, name in () if steps.lenient else steps.missing(own):
-        raise HandlerRefused(f"{where}: {no_column(step, name, own)}", "correct its name")
+    for step, name in () if steps.lenient else steps.list_missing(own):
+        raise HandlerRefused(f"{where}: {describe_missing_column(step, name, own)}", "correct its name")
     _refuse_clashes(steps, own, where)
     condition = steps.where
     if condition is not None and admitting and not steps.filter_names(KEY_ONLY):
-        condition = f"({condition}) OR ({quoted_name(ROW)} & {KEY_ONLY_BIT}) <> 0"
+        condition = f"({condition}) OR ({quote_name(ROW)} & {KEY_ONLY_BIT}) <> 0"
     names = changes.columns
-    coerced = coercions(names, steps.coerce, read) if not steps.coerce.keys().isdisjoint(own) else []
+    coerced = render_coercions(names, steps.coerce, read) if not steps.coerce.keys().isdisjoint(own) else []
     if not (steps.mask or steps.drop or steps.rename):
         return StepPlan(tuple(coerced), (), condition)
     typed = changes.selectExpr(*coerced) if coerced else changes
-    projected = _projected(steps, typed, own, where)
+    projected = _render_projection(steps, typed, own, where)
     return StepPlan(tuple(coerced), tuple(projected), condition)
 
 
-def _projected(steps: Steps, typed: DataFrame, own: Sequence[str], where: str) -> Iterator[str]:
+def _render_projection(steps: Steps, typed: DataFrame, own: Sequence[str], where: str) -> Iterator[str]:
     kinds = {field.name: field.dataType for field in typed.schema.fields} if steps.mask else {}
-    for column in steps.columns(own):
-        value = quoted_name(column.of)
+    for column in steps.list_columns(own):
+        value = quote_name(column.of)
         if column.of in steps.mask:
             mask, kind = steps.mask[column.of], kinds[column.of]
             _refuse_mask(mask, kind, typed, f"{where}: column {column.of}")
-            value = mask.expression(column.of, kind)
-        yield value if value == quoted_name(column.name) else f"{value} AS {quoted_name(column.name)}"
+            value = mask.render_expression(column.of, kind)
+        yield value if value == quote_name(column.name) else f"{value} AS {quote_name(column.name)}"
     for name in typed.columns[len(own) :]:
         new = steps.rename.get(name)
-        yield quoted_name(name) if new is None else f"{quoted_name(name)} AS {quoted_name(new)}"
+        yield quote_name(name) if new is None else f"{quote_name(name)} AS {quote_name(new)}"
 
 
 def _refuse_mask(mask: Masking, kind: DataType, typed: DataFrame, where: str) -> None:
-    refusal = mask.refusal(kind)
+    refusal = mask.describe_refusal(kind)
     if refusal is not None:
         raise HandlerRefused(f"{where} cannot be masked: {refusal}")
-    fits = mask.constant_fits(kind)
+    fits = mask.render_constant_check(kind)
     if fits is not None and not typed.sparkSession.sql(f"SELECT {fits}").collect()[0][0]:
         raise HandlerRefused(f"{where} cannot be masked: the constant is no {kind.simpleString()}", "correct its value")
 
 
 def _refuse_clashes(steps: Steps, own: Sequence[str], where: str) -> None:
-    names = Counter(column.name for column in steps.columns(own))
+    names = Counter(column.name for column in steps.list_columns(own))
     names.update(new for old, new in steps.rename.items() if old in METADATA and old not in own)
     twice = next((name for name, times in names.items() if times > 1), None)
     if twice is not None:

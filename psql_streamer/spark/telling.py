@@ -10,7 +10,7 @@ from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
 from psql_streamer.spark.job import Job
-from psql_streamer.spark.lacking import union
+from psql_streamer.spark.lacking import merge_masks
 from psql_streamer.spark.left_out import LeftOut, Named
 from psql_streamer.spark.metadata import UNCHANGED
 
@@ -47,9 +47,9 @@ class Telling:
         """Count the changes that passed because a filter reads what their update left alone."""
         if facts is None:
             return
-        unchanged = sent.lacking.unchanged()
-        read = _judged(facts, sent, UNCHANGED)
-        passed = union((unchanged[column] for column in read if column in unchanged), sent.lacking.images)[images]
+        unchanged = sent.lacking.find_unchanged()
+        read = _find_judged_columns(facts, sent, UNCHANGED)
+        passed = merge_masks((unchanged[column] for column in read if column in unchanged), sent.lacking.images)[images]
         if not passed.any():
             return
         self._counts.add("passed_unknown", int(passed.sum()))
@@ -79,7 +79,7 @@ class Telling:
         return is_first
 
 
-def _judged(facts: Facts, sent: Sent, unless: str) -> set[int]:
+def _find_judged_columns(facts: Facts, sent: Sent, unless: str) -> set[int]:
     """The columns that are read by what may drop rows. unless: a metadata column; who reads it as well knows what he
     does."""
     place = sent.place(unless)

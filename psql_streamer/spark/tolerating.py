@@ -56,7 +56,7 @@ def tolerate(result: DataFrame, turns: Sequence[int]) -> Tolerated | None:
     at = _Tolerance(spark)
     frame: Any = result
     plan = frame._jdf.queryExecution().analyzed()
-    rebuilt, flags = at.rebuilt(plan, list(turns), _ids(plan.output()))
+    rebuilt, flags = at.rebuild_plan(plan, list(turns), _collect_ids(plan.output()))
     if flags is None:
         return None
     project = at.logical.Project(plan.output().appended(flags), rebuilt)
@@ -77,14 +77,14 @@ class _Tolerance:
         self._nothing = jvm.scala.Option.empty()
         self._parse = spark._jsparkSession.sessionState().sqlParser().parseExpression
 
-    def rebuilt(self, plan: Any, turns: list[int], needed: frozenset[int]) -> tuple[Any, Any]:
+    def rebuild_plan(self, plan: Any, turns: list[int], needed: frozenset[int]) -> tuple[Any, Any]:
         """The plan, and the attribute with the bits of what failed below; None where nothing can.
 
         turns: the child to go to, at each node. needed: the ids of what is read of the plan's output; nothing computes
         what nobody reads.
         """
         kind = plan.nodeName()
-        children = _listed(plan.children())
+        children = _list_items(plan.children())
         if not children:
             return plan, None
         if kind == "Project":
@@ -92,56 +92,56 @@ class _Tolerance:
         if kind == "Filter":
             return self._filter(plan, turns, needed)
         chosen = turns[0] if turns else 0
-        child, flags = self.rebuilt(children[chosen], turns[1:], needed | _ids(plan.references().toSeq()))
+        child, flags = self.rebuild_plan(children[chosen], turns[1:], needed | _collect_ids(plan.references().toSeq()))
         children[chosen] = child
         return plan.withNewChildren(self._seq(children)), flags
 
     def _project(self, plan: Any, turns: list[int], needed: frozenset[int]) -> tuple[Any, Any]:
-        listed = _listed(plan.projectList())
+        listed = _list_items(plan.projectList())
         wanted = [one for one in listed if one.exprId().id() in needed]
-        below = frozenset().union(*(_ids(one.references().toSeq()) for one in wanted))
-        child, flags = self.rebuilt(plan.child(), turns[1:], below)
+        below = frozenset().union(*(_collect_ids(one.references().toSeq()) for one in wanted))
+        child, flags = self.rebuild_plan(plan.child(), turns[1:], below)
         attempts = {
-            one.exprId().id(): self._attempt(one.child())
+            one.exprId().id(): self._make_attempt(one.child())
             for one in wanted
             if one.nodeName() == "Alias" and not _cannot_fail(one.child())
         }
         names = {one.exprId().id(): one.name() for one in listed}
         given = [
-            one.withNewChildren(self._seq([self._value(attempts[one.exprId().id()])]))
+            one.withNewChildren(self._seq([self._unpack_value(attempts[one.exprId().id()])]))
             if one.exprId().id() in attempts
             else one
             for one in listed
         ]
-        noted = self._noted(flags, [(names[one], attempt) for one, attempt in attempts.items()])
-        inner = self.logical.Project(self._seq([*_listed(child.output()), *attempts.values()]), child)
+        noted = self._note_failures(flags, [(names[one], attempt) for one, attempt in attempts.items()])
+        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts.values()]), child)
         behind = [] if noted is None else [noted]
-        return self.logical.Project(self._seq([*given, *behind]), inner), _attribute(noted)
+        return self.logical.Project(self._seq([*given, *behind]), inner), _make_attribute(noted)
 
     def _filter(self, plan: Any, turns: list[int], needed: frozenset[int]) -> tuple[Any, Any]:
         """Each condition by itself: a row that one of them can judge, and does not let pass, is dropped."""
         condition = plan.condition()
-        child, flags = self.rebuilt(plan.child(), turns[1:], needed | _ids(condition.references().toSeq()))
-        attempts = [self._attempt(one) for one in _conjuncts(condition)]
-        inner = self.logical.Project(self._seq([*_listed(child.output()), *attempts]), child)
-        noted = self._noted(flags, [(None, attempt) for attempt in attempts])
-        middle = self.logical.Project(self._seq([*_listed(inner.output()), noted]), inner)
+        child, flags = self.rebuild_plan(plan.child(), turns[1:], needed | _collect_ids(condition.references().toSeq()))
+        attempts = [self._make_attempt(one) for one in _list_conjuncts(condition)]
+        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts]), child)
+        noted = self._note_failures(flags, [(None, attempt) for attempt in attempts])
+        middle = self.logical.Project(self._seq([*_list_items(inner.output()), noted]), inner)
         admitted = middle
         for attempt in attempts:
-            either = self._expressions.Or(self._expressions.IsNull(attempt.toAttribute()), self._value(attempt))
+            either = self._expressions.Or(self._expressions.IsNull(attempt.toAttribute()), self._unpack_value(attempt))
             admitted = self.logical.Filter(either, admitted)
-        kept = [*_listed(plan.output()), noted.toAttribute()]
+        kept = [*_list_items(plan.output()), noted.toAttribute()]
         return self.logical.Project(self._seq(kept), admitted), noted.toAttribute()
 
-    def _attempt(self, expression: Any) -> Any:
+    def _make_attempt(self, expression: Any) -> Any:
         """A struct of the value, under a name of its own; null when there is an exception."""
         struct = self._expressions.CreateNamedStruct(self._seq([self._parse("'value'"), expression]))
-        return self._alias(self._expressions.TryEval(struct), "attempt")
+        return self._make_alias(self._expressions.TryEval(struct), "attempt")
 
-    def _value(self, attempt: Any) -> Any:
+    def _unpack_value(self, attempt: Any) -> Any:
         return self._expressions.GetStructField(attempt.toAttribute(), 0, self._nothing)
 
-    def _noted(self, flags: Any, attempts: list[tuple[str | None, Any]]) -> Any:
+    def _note_failures(self, flags: Any, attempts: list[tuple[str | None, Any]]) -> Any:
         """The bits of what failed below and in these attempts, under a name; None where nothing can."""
         found = flags
         for name, attempt in attempts:
@@ -151,15 +151,15 @@ class _Tolerance:
             failed = self._expressions.IsNull(attempt.toAttribute())
             mine = self._expressions.If(failed, bit, self._parse("0L"))
             found = mine if found is None else self._expressions.BitwiseOr(found, mine)
-        return None if found is None else self._alias(found, FAILED)
+        return None if found is None else self._make_alias(found, FAILED)
 
-    def _alias(self, expression: Any, name: str) -> Any:
+    def _make_alias(self, expression: Any, name: str) -> Any:
         make = self._expressions.Alias
         number = self._expressions.NamedExpression.newExprId()
         return make(expression, name, number, self._seq([]), self._nothing, self._seq([]))
 
 
-def _attribute(alias: Any) -> Any:
+def _make_attribute(alias: Any) -> Any:
     return None if alias is None else alias.toAttribute()
 
 
@@ -168,15 +168,15 @@ def _cannot_fail(expression: Any) -> bool:
     return bool(expression.children().isEmpty())
 
 
-def _conjuncts(condition: Any) -> list[Any]:
+def _list_conjuncts(condition: Any) -> list[Any]:
     if condition.nodeName() != "And":
         return [condition]
-    return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
+    return [*_list_conjuncts(condition.left()), *_list_conjuncts(condition.right())]
 
 
-def _ids(attributes: Any) -> frozenset[int]:
-    return frozenset(one.exprId().id() for one in _listed(attributes))
+def _collect_ids(attributes: Any) -> frozenset[int]:
+    return frozenset(one.exprId().id() for one in _list_items(attributes))
 
 
-def _listed(seq: Any) -> list[Any]:
+def _list_items(seq: Any) -> list[Any]:
     return [seq.apply(at) for at in range(seq.length())]

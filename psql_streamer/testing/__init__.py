@@ -11,7 +11,7 @@ A part is tested by a class that says how to make it, which pytest then collects
 Rules of a configuration are tried with try_rule.
 """
 
-from psql_streamer.testing.batches import batch_of, check_batch
+from psql_streamer.testing.batches import check_batch, make_batch
 from psql_streamer.testing.formats import FormatContract
 from psql_streamer.testing.handlers import HandlerContract
 from psql_streamer.testing.rules import RejectedChange, RuleResult, try_rule
@@ -27,10 +27,10 @@ __all__ = [
     "RuleResult",
     "SinkContract",
     "SourceContract",
-    "batch_of",
     "check_batch",
     "deleted",
     "inserted",
+    "make_batch",
     "try_rule",
     "updated",
 ]

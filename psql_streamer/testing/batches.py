@@ -37,20 +37,20 @@ Identity = tuple[int, int]
 """(commit number, seq) of a change."""
 
 
-def batch_of(rows: Sequence[Mapping[str, Any]], key: str, first: int = 1, table: str = "orders") -> Batch:
+def make_batch(rows: Sequence[Mapping[str, Any]], key: str, first: int = 1, table: str = "orders") -> Batch:
     """A batch of inserts, one transaction with commit number `first`. rows: of one shape. key: the column to key by."""
     arrays = tuple(pa.array([row[name] for row in rows]) for name in rows[0])
     columns = tuple(
         Column(name, ArrowType(array.type), name == key) for name, array in zip(rows[0], arrays, strict=True)
     )
-    changes = Changes.of_new_rows(Relation(table, "public", table, columns), arrays, np.zeros(len(rows), np.int32))
+    changes = Changes.from_new_rows(Relation(table, "public", table, columns), arrays, np.zeros(len(rows), np.int32))
     transactions = Transactions(np.array([first], np.uint64), np.zeros(1, np.int64))
     position = Position({"commit": first}, str(first))
     batch = Batch(SOURCE, position, transactions, (changes,))
     return replace(batch, nbytes=batch.overhead + sum(array.nbytes for array in arrays))
 
 
-def mixed_batch() -> Batch:
+def make_mixed_batch() -> Batch:
     """A change of every kind: an insert, a read, an update, one that changes the key, a delete, a truncate, and a
     logical message inside of the transaction and one outside.
     """
@@ -72,7 +72,7 @@ def mixed_batch() -> Batch:
     )
 
 
-def snapshot_batch(
+def make_snapshot_batch(
     snapshot: SnapshotRows = SnapshotRows("first", on_demand=False),  # noqa: B008 - it is immutable
     ids: Sequence[int] = (1, 2),
     commit: int = 1,
@@ -81,7 +81,7 @@ def snapshot_batch(
     columns = (Column("id", ArrowType(pa.int64()), key=True), Column("note", ArrowType(pa.string())))
     arrays = pa.array(ids, pa.int64()), pa.array([f"note {number}" for number in ids], pa.string())
     relation = Relation("orders", "public", "orders", columns)
-    changes = Changes.of_new_rows(relation, arrays, np.zeros(len(ids), np.int32), RowOp.READ)
+    changes = Changes.from_new_rows(relation, arrays, np.zeros(len(ids), np.int32), RowOp.READ)
     uuids = [str(uuid5(NAMESPACE_URL, f"{snapshot.id}/{number}")) for number in ids]
     return Batch(
         SOURCE,
@@ -106,19 +106,19 @@ def as_read(batch: Batch, snapshot: SnapshotRows) -> Batch:
         found.append(replace(some, op=read, seq=some.batch_order, tx=none, place=None, table_seq=None, uuid=given))
     of = batch.transactions
     transactions = Transactions(of.commit[:1], of.commit_ts[:1], snapshots={0: snapshot})
-    return replace(batch.only(tuple(found)), transactions=transactions)
+    return replace(batch.with_only(tuple(found)), transactions=transactions)
 
 
-def empty_batch(commit: int = 1) -> Batch:
+def make_empty_batch(commit: int = 1) -> Batch:
     """A mere move of the position."""
     return Batch(
         SOURCE, Position({"commit": commit}, str(commit)), Transactions(np.empty(0, np.uint64), np.empty(0, np.int64))
     )
 
 
-def identities(batch: Batch) -> list[Identity]:
+def list_identities(batch: Batch) -> list[Identity]:
     """The identities of changes and truncates, in their order; messages outside of transactions have none."""
-    return [identity for _, identity in sorted(_ordered(batch))]
+    return [identity for _, identity in sorted(_list_with_orders(batch))]
 
 
 class KeptOfRow(NamedTuple):
@@ -132,7 +132,7 @@ class KeptOfRow(NamedTuple):
     op: int
 
 
-def kept_of_rows(batch: Batch) -> set[KeptOfRow]:
+def collect_kept_of_rows(batch: Batch) -> set[KeptOfRow]:
     """The same of all row changes."""
     found: set[KeptOfRow] = set()
     for changes in batch.changes:
@@ -150,7 +150,7 @@ def kept_of_rows(batch: Batch) -> set[KeptOfRow]:
     return found
 
 
-def counts_of_transactions(batch: Batch) -> dict[int, int]:
+def count_transaction_changes(batch: Batch) -> dict[int, int]:
     """How many changes the metadata says that a transaction has, by its commit number."""
     found = Counter[int]()
     if batch.transaction_metadata is not None:
@@ -172,17 +172,17 @@ def check_batch(batch: Batch) -> None:
     assert np.all(np.diff(commits[real]) > 0), "Transactions: commit numbers increase"
     assert np.all(np.diff(commits) >= 0), "Transactions: those of snapshots stand where they were read"
     assert set(snapshots) <= set(range(len(transactions))), "Transactions: snapshots points into it"
-    assert all(transactions.id_of(tx) is None for tx in snapshots), "Transactions: rows of a snapshot have no id"
+    assert all(transactions.find_id(tx) is None for tx in snapshots), "Transactions: rows of a snapshot have no id"
     for changes in batch.changes:
         check_changes(changes, len(transactions))
         _check_rows_of_snapshots(changes, np.isin(changes.tx, list(snapshots)))
     for statement in batch.statements:
         assert 0 <= statement.tx < len(transactions), f"{statement.text}: tx points into Batch.transactions"
-    order = [batch_order for batch_order, _ in _ordered(batch)] + [
+    order = [batch_order for batch_order, _ in _list_with_orders(batch)] + [
         one.batch_order for one in batch.messages if one.seq == OUTSIDE
     ]
     assert len(set(order)) == len(order), "two changes have one batch_order"
-    found = [identity for _, identity in sorted(_ordered(batch, snapshots=False))]
+    found = [identity for _, identity in sorted(_list_with_orders(batch, snapshots=False))]
     assert found == sorted(set(found)), "sorted by batch_order, (commit, seq) increases and is unique"
     assert not len(batch) or batch.nbytes >= batch.overhead, "nbytes, by which queues are bounded, lacks the overhead"
 
@@ -252,7 +252,7 @@ def _check_image(changes: Changes, image: Image, where: str) -> None:
         assert not lacking.any(), f"{where}: column {changes.columns[index].name} has values where it is absent"
 
 
-def _ordered(batch: Batch, snapshots: bool = True) -> Iterator[tuple[int, Identity]]:
+def _list_with_orders(batch: Batch, snapshots: bool = True) -> Iterator[tuple[int, Identity]]:
     """snapshots: whether rows of snapshots are among them."""
     commit, left_out = batch.transactions.commit, [] if snapshots else list(batch.transactions.snapshots)
     for changes in batch.changes:

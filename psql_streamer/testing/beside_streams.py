@@ -12,7 +12,7 @@ from psql_streamer.errors import SnapshotError, SourceError, SourceRefused
 from psql_streamer.interfaces import CaptureRequest, Severity, Source
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.snapshots import PostedKeys, SnapshotRequest, TableRequest
-from psql_streamer.testing.contents import new_rows
+from psql_streamer.testing.contents import collect_new_rows
 from psql_streamer.testing.parts import PartContract, require_error
 from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
@@ -32,7 +32,7 @@ class BesideStreamContract(PartContract[Source]):
         """See SourceContract."""
 
     @abstractmethod
-    def _started(
+    def _make_started(
         self, position: Position | None = None, shapes: Iterable[Relation] = ()
     ) -> AbstractContextManager[Source]:
         """See PartContract."""
@@ -51,29 +51,29 @@ class BesideStreamContract(PartContract[Source]):
 
     def test_tables_whose_rows_are_read_are_published(self) -> None:
         """Where a source can say before its start which tables it would stream."""
-        with self._started() as source:
+        with self._make_started() as source:
             batches = self._read_changes(source)
-        published = self.make_source().published()
+        published = self.make_source().list_published()
         if published is not None:
             names = {(relation.schema, relation.table) for relation in published}
-            assert _tables(batches) <= names, "published: all tables that would be streamed"
+            assert _collect_tables(batches) <= names, "published: all tables that would be streamed"
 
     def test_a_stream_has_no_end_and_has_not_failed_while_it_works(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             assert self._read_changes(source)
             assert not source.is_exhausted, "is_exhausted: a stream has no end"
             assert source.failure is None, "failure: what has ended the session"
 
     def test_a_start_may_go_on_at_positions_that_it_gave(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             position = self._read_changes(source)[-1].position
             moved = source.move_position(position, position)
             assert source.has_reached(moved, position), "move_position: an override to where it is leads there"
             assert source.has_reached(position, moved), "move_position: an override to where it is leads there"
             if not source.keeps_place_in_transactions:
-                assert source.consumed_offsets(position) is None, "consumed_offsets: it keeps its place itself"
+                assert source.find_consumed_offsets(position) is None, "consumed_offsets: it keeps its place itself"
         fresh = self.make_source()
-        fresh.stream_identity()
+        fresh.read_stream_identity()
         wrong = [finding for finding in fresh.check_position(position) if finding.severity is Severity.ERROR]
         call_in_a_thread(fresh.stop)
         assert wrong == [], "check_position: what would keep a start from going on there"
@@ -81,7 +81,7 @@ class BesideStreamContract(PartContract[Source]):
     def test_a_capture_gives_the_same_changes_and_leaves_the_stream_alone(self) -> None:
         """Where a source can be captured."""
         request = CaptureRequest(lambda _schema, _table: True, rows=1000, existing=False, on_wait=lambda _: None)
-        with self._started() as source:
+        with self._make_started() as source:
             try:
                 capture = source.make_capture(request)
             except SourceRefused:
@@ -94,11 +94,13 @@ class BesideStreamContract(PartContract[Source]):
             finally:
                 call_in_a_thread(capture.stop)
             read = self._read(source, made)
-            assert _counted(captured) == _counted(read), "make_capture: the same changes, and none is taken away"
+            assert _count_new_rows(captured) == _count_new_rows(read), (
+                "make_capture: the same changes, and none is taken away"
+            )
             assert source.status().ok
 
     def test_a_snapshot_of_a_table_that_is_not_there_is_refused(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             request = SnapshotRequest("contract-1", (TableRequest(f"{_NO_SCHEMA}.{_NO_TABLE}"),))
             require_error(
                 partial(source.review_snapshot, request),
@@ -115,12 +117,12 @@ class BesideStreamContract(PartContract[Source]):
 
     def test_tables_are_read_beside_the_stream(self) -> None:
         """Where a source reads them: without a start, with the columns that the stream has."""
-        with self._started() as source:
+        with self._make_started() as source:
             batches = self._read_changes(source)
-        reader = self.make_source().table_reader()
+        reader = self.make_source().make_table_reader()
         if reader is None:
             return
-        for relation in _relations(batches):
+        for relation in _collect_relations(batches):
             found = reader.read_table(relation.schema, relation.table, _MOST_BYTES)
             assert [one.name for one in found.columns] == [one.name for one in relation.columns]
             assert [len(array) for array in found.arrays] == [found.rows] * len(found.columns)
@@ -133,22 +135,22 @@ class BesideStreamContract(PartContract[Source]):
 
     def test_debug_messages_are_switched_at_any_time(self) -> None:
         end_soon(partial(self.make_source().set_debug, True), "set_debug before a start")
-        with self._started() as source:
+        with self._make_started() as source:
             for on in (True, False):
                 end_soon(partial(source.set_debug, on), "set_debug")
             assert self._read_changes(source)
 
 
-def _relations(batches: Iterable[Batch]) -> Sequence[Relation]:
+def _collect_relations(batches: Iterable[Batch]) -> Sequence[Relation]:
     """Of the rows that were read, each in its last shape."""
     found = {changes.relation.id: changes.relation for batch in batches for changes in batch.changes}
     return list(found.values())
 
 
-def _tables(batches: Iterable[Batch]) -> set[tuple[str, str]]:
-    return {(relation.schema, relation.table) for relation in _relations(batches)}
+def _collect_tables(batches: Iterable[Batch]) -> set[tuple[str, str]]:
+    return {(relation.schema, relation.table) for relation in _collect_relations(batches)}
 
 
-def _counted(batches: Iterable[Batch]) -> Counter[str]:
+def _count_new_rows(batches: Iterable[Batch]) -> Counter[str]:
     """The new rows, in whatever order."""
-    return Counter(str(sorted(row.items())) for row in new_rows(batches))
+    return Counter(str(sorted(row.items())) for row in collect_new_rows(batches))

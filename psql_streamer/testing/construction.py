@@ -10,20 +10,20 @@ _ATTEMPTS = 3
 """Another thread of the process may open a file meanwhile, but not each time."""
 
 
-def nothing_is_acquired(make: Callable[[], object]) -> None:
+def require_nothing_acquired(make: Callable[[], object]) -> None:
     """AssertionError when making a part starts a thread, or opens a file or a connection."""
     found: set[str] = set()
     for _ in range(_ATTEMPTS):
-        before = _held()
+        before = _list_held()
         made = make()
-        found = _held() - before
+        found = _list_held() - before
         del made
         if not found:
             return
     raise AssertionError(f"constructing a part does no I/O: it has {', '.join(sorted(found))}")
 
 
-def _held() -> set[str]:
+def _list_held() -> set[str]:
     threads = {f"thread {thread.name}" for thread in threading.enumerate()}
     return threads | set(_open_files())
 

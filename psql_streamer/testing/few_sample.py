@@ -13,9 +13,9 @@ from psql_streamer.pgtype import PostgresType
 _INT8, _TEXT, _BOOL = PostgresType(20), PostgresType(25), PostgresType(16)
 
 
-def few_rows_batch() -> Batch:
+def make_few_rows_batch() -> Batch:
     """Two transactions with an insert, updates with an old row and without, and a delete; of two tables."""
-    shapes = [_shape("orders"), _shape("visits")]
+    shapes = [_make_shape("orders"), _make_shape("visits")]
     transactions = [FewTransaction(1, 1_000_000, 7), FewTransaction(2, 2_500_000, 8)]
     each = [
         FewRow(0, 0, RowOp.INSERT, 0, 0, 10, (b"1", b"note \xc3\xa9", b"t"), None),
@@ -38,6 +38,6 @@ def few_rows_batch() -> Batch:
     )
 
 
-def _shape(table: str) -> Shape:
+def _make_shape(table: str) -> Shape:
     columns = (Column("id", _INT8, key=True), Column("note", _TEXT), Column("paid", _BOOL))
     return Shape(Relation(table, "public", table, columns), columns)

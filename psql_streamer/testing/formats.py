@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from psql_streamer.cells import cells_of
+from psql_streamer.cells import convert_to_cells
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.format import Format
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
 from psql_streamer.model import PART, Marker, RowOp
 from psql_streamer.pipeline.coalescing import merge
-from psql_streamer.testing.batches import batch_of, mixed_batch, snapshot_batch
-from psql_streamer.testing.construction import nothing_is_acquired
-from psql_streamer.testing.few_sample import few_rows_batch
+from psql_streamer.testing.batches import make_batch, make_mixed_batch, make_snapshot_batch
+from psql_streamer.testing.construction import require_nothing_acquired
+from psql_streamer.testing.few_sample import make_few_rows_batch
 from psql_streamer.testing.samples import ROWS
 
 
@@ -31,12 +31,12 @@ class FormatContract(ABC):
         """A format with its options."""
 
     def test_making_one_does_no_io(self) -> None:
-        nothing_is_acquired(self.make_format)
+        require_nothing_acquired(self.make_format)
 
     def test_every_kind_of_change_is_a_record(self) -> None:
         """An update that changes the key is a delete and an insert."""
-        with self._encoder() as encoder:
-            records = encoder.encode(mixed_batch())
+        with self._make_encoder() as encoder:
+            records = encoder.encode(make_mixed_batch())
         deletes = [op == RowOp.DELETE for op in records.op.tolist()]
         tombstones = sum(deletes) - 2 if self.make_format().tombstones else 0
         counted = Counter(records.op.tolist())
@@ -45,82 +45,87 @@ class FormatContract(ABC):
         assert (counted[Marker.TRUNCATE], counted[Marker.MESSAGE]) == (1, 2)
 
     def test_records_come_in_the_order_of_the_changes(self) -> None:
-        with self._encoder() as encoder:
-            records = encoder.encode(mixed_batch())
+        with self._make_encoder() as encoder:
+            records = encoder.encode(make_mixed_batch())
         inside = [one for one in zip(records.commit.tolist(), records.seq.tolist(), strict=True) if one[1] >= 0]
         assert inside == sorted(inside)
 
     def test_values_and_keys_are_bytes_and_null_only_where_they_may_be(self) -> None:
-        with self._encoder() as encoder:
-            records = encoder.encode(mixed_batch())
+        with self._make_encoder() as encoder:
+            records = encoder.encode(make_mixed_batch())
         assert len(records.keys) == len(records.values) == len(records)
-        for op, key, value in zip(records.op.tolist(), *_pairs(records), strict=True):
+        for op, key, value in zip(records.op.tolist(), *_list_keys_and_values(records), strict=True):
             assert value is not None or op in (RowOp.DELETE, Marker.TRUNCATE), "a tombstone stands for a delete"
             assert key is not None or op not in list(RowOp), "the table has a key"
 
     def test_the_same_batch_gives_the_same_bytes(self) -> None:
-        with self._encoder() as encoder:
-            first, again = encoder.encode(mixed_batch()), encoder.encode(mixed_batch())
-        with self._encoder() as other:
-            fresh = other.encode(mixed_batch())
-        assert _bytes(first) == _bytes(again) == _bytes(fresh)
+        with self._make_encoder() as encoder:
+            first, again = encoder.encode(make_mixed_batch()), encoder.encode(make_mixed_batch())
+        with self._make_encoder() as other:
+            fresh = other.encode(make_mixed_batch())
+        assert _list_pairs(first) == _list_pairs(again) == _list_pairs(fresh)
 
     def test_rows_are_encoded_the_same_alone_and_together(self) -> None:
-        with self._encoder() as encoder:
-            together = _bytes(encoder.encode(batch_of(ROWS, "id")))
-            alone = _bytes(encoder.encode(batch_of(ROWS[:1], "id")))
+        with self._make_encoder() as encoder:
+            together = _list_pairs(encoder.encode(make_batch(ROWS, "id")))
+            alone = _list_pairs(encoder.encode(make_batch(ROWS[:1], "id")))
         assert together[0] == alone[0]
 
     def test_rows_that_differ_have_values_that_differ(self) -> None:
         """Also where the key is the same."""
         rows = [*ROWS, {"id": 1, "note": "another note"}]
-        with self._encoder() as encoder:
-            values = encoder.encode(batch_of(rows, "id")).values.to_pylist()
+        with self._make_encoder() as encoder:
+            values = encoder.encode(make_batch(rows, "id")).values.to_pylist()
         assert len(set(values)) == len(rows), "two rows that differ have the same value"
 
     def test_few_rows_are_written_as_they_are_by_columns(self) -> None:
-        """What Format.row_by_row promises of BatchFormat.row."""
-        few = few_rows_batch()
-        with self._encoder() as encoder:
-            one_by_one, by_columns = encoder.encode(few), encoder.encode(replace(few, changes=cells_of(few.changes)))
-        assert _bytes(one_by_one) == _bytes(by_columns)
-        assert _headers(one_by_one) == _headers(by_columns)
+        """What Format.row_by_row promises of BatchFormat.render_row."""
+        few = make_few_rows_batch()
+        with self._make_encoder() as encoder:
+            one_by_one, by_columns = (
+                encoder.encode(few),
+                encoder.encode(replace(few, changes=convert_to_cells(few.changes))),
+            )
+        assert _list_pairs(one_by_one) == _list_pairs(by_columns)
+        assert _list_headers(one_by_one) == _list_headers(by_columns)
 
     def test_parts_of_a_change_are_told_apart(self) -> None:
         """In the value or in the headers, where a handler made rows of a change that are the same."""
-        batch = batch_of([ROWS[0], ROWS[0]], "id")
+        batch = make_batch([ROWS[0], ROWS[0]], "id")
         (changes,) = batch.changes
         both = np.zeros(2, np.int64)
         parts = replace(changes, batch_order=both, seq=both, part=np.array([(0, 2), (1, 2)], PART))
-        with self._encoder() as encoder:
+        with self._make_encoder() as encoder:
             records = encoder.encode(replace(batch, changes=(parts,)))
-        first, second = zip(records.values.to_pylist(), _headers(records), strict=True)
-        assert first != second, "nothing tells parts of a change apart: see BatchFormat.headers_of_parts"
+        first, second = zip(records.values.to_pylist(), _list_headers(records), strict=True)
+        assert first != second, "nothing tells parts of a change apart: see BatchFormat.render_headers_of_parts"
 
     def test_rows_of_a_snapshot_are_keyed_records_that_say_what_they_are(self) -> None:
         """In the value or, where formats need them, in the headers; and the same whatever stands beside them."""
-        with self._encoder() as encoder:
-            alone = encoder.encode(snapshot_batch())
-            merged = encoder.encode(merge([batch_of(ROWS, "id"), snapshot_batch(commit=2), snapshot_batch(commit=2)]))
+        with self._make_encoder() as encoder:
+            alone = encoder.encode(make_snapshot_batch())
+            merged = encoder.encode(
+                merge([make_batch(ROWS, "id"), make_snapshot_batch(commit=2), make_snapshot_batch(commit=2)])
+            )
         assert alone.op.tolist() == [RowOp.READ] * 2
-        assert [alone.snapshot_of(at) for at in range(len(alone))] == ["first"] * 2
+        assert [alone.find_snapshot(at) for at in range(len(alone))] == ["first"] * 2
         assert None not in alone.keys.to_pylist() + alone.values.to_pylist()
         assert Counter(merged.op.tolist()) == {RowOp.INSERT: len(ROWS), RowOp.READ: 4}
-        assert [merged.snapshot_of(at) for at in range(len(merged))] == [None] * len(ROWS) + ["first"] * 4
+        assert [merged.find_snapshot(at) for at in range(len(merged))] == [None] * len(ROWS) + ["first"] * 4
         if "snapshot" in alone.headers:
             assert alone.headers["snapshot"].to_pylist() == [b"first"] * 2
 
     def test_a_stop_may_come_twice_and_another_batch_behind_it(self) -> None:
         made = self.make_format()
         encoder = Encoder(made, Router({}, "", "t", "messages"), {})
-        encoder.encode(batch_of(ROWS, "id"))
+        encoder.encode(make_batch(ROWS, "id"))
         made.stop()
         made.stop()
-        encoder.encode(batch_of(ROWS, "id"))
+        encoder.encode(make_batch(ROWS, "id"))
         made.stop()
 
     @contextmanager
-    def _encoder(self) -> Iterator[Encoder]:
+    def _make_encoder(self) -> Iterator[Encoder]:
         encoder = Encoder(self.make_format(), Router({}, "", "t", "messages"), {})
         try:
             yield encoder
@@ -128,15 +133,15 @@ class FormatContract(ABC):
             encoder.stop()
 
 
-def _pairs(records: Records) -> tuple[list[bytes | None], list[bytes | None]]:
+def _list_keys_and_values(records: Records) -> tuple[list[bytes | None], list[bytes | None]]:
     return records.keys.to_pylist(), records.values.to_pylist()
 
 
-def _bytes(records: Records) -> list[tuple[bytes | None, bytes | None]]:
-    return list(zip(*_pairs(records), strict=True))
+def _list_pairs(records: Records) -> list[tuple[bytes | None, bytes | None]]:
+    return list(zip(*_list_keys_and_values(records), strict=True))
 
 
-def _headers(records: Records) -> list[dict[str, bytes | None]]:
+def _list_headers(records: Records) -> list[dict[str, bytes | None]]:
     """The headers of each record."""
     columns = {name: column.to_pylist() for name, column in records.headers.items()}
     return [{name: column[at] for name, column in columns.items()} for at in range(len(records))]

@@ -12,8 +12,15 @@ from functools import partial
 from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Handler, Status
 from psql_streamer.model import Batch, Rejection, RowOp, SnapshotRows, TransactionMetadata
-from psql_streamer.testing.batches import KeptOfRow, as_read, check_batch, empty_batch, identities, kept_of_rows
-from psql_streamer.testing.contents import RowContent, row_contents
+from psql_streamer.testing.batches import (
+    KeptOfRow,
+    as_read,
+    check_batch,
+    collect_kept_of_rows,
+    list_identities,
+    make_empty_batch,
+)
+from psql_streamer.testing.contents import RowContent, collect_row_contents
 from psql_streamer.testing.parts import PartContract, require_findings
 from psql_streamer.testing.samples import with_everything
 from psql_streamer.testing.stats import check_stats
@@ -38,71 +45,71 @@ class HandlerContract(PartContract[Handler]):
         return None
 
     def test_what_it_gives_is_what_the_model_says(self) -> None:
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 check_batch(handler.handle(batch))
 
     def test_the_position_and_the_identity_of_what_stays_are_kept(self) -> None:
         """Also its action: but an update may stay as the delete of its old key."""
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 handled = handler.handle(batch)
                 assert handled.position == batch.position
                 assert handled.source == batch.source
-                assert set(identities(handled)) <= set(identities(batch))
-                kept = kept_of_rows(batch)
+                assert set(list_identities(handled)) <= set(list_identities(batch))
+                kept = collect_kept_of_rows(batch)
                 allowed = kept | {_as_delete(row) for row in kept if row.op == RowOp.UPDATE}
-                assert kept_of_rows(handled) <= allowed, "batch_order, seq, place, tx, commit_ts and op stay"
+                assert collect_kept_of_rows(handled) <= allowed, "batch_order, seq, place, tx, commit_ts and op stay"
 
     def test_what_is_no_row_stays_as_it_is(self) -> None:
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 given = with_everything(batch)
                 _check_rest(handler.handle(given), given)
 
     def test_a_piece_of_a_batch_stays_one(self) -> None:
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 for continues in (False, True):
                     handled = handler.handle(replace(batch, continues=continues))
                     assert handled.continues is continues, "Batch.continues stays"
 
     def test_rows_that_are_put_aside_are_announced(self) -> None:
-        with self._started() as handler:
+        with self._make_started() as handler:
             aside = [rejection for batch in self.make_batches() for rejection in handler.handle(batch).rejections]
             assert not aside or handler.options.puts_rows_aside, "HandlerOptions.puts_rows_aside is False"
 
     def test_rows_of_a_snapshot_stay_what_they_are(self) -> None:
         snapshot = SnapshotRows("first", on_demand=True)
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 handled = handler.handle(as_read(batch, snapshot))
                 check_batch(handled)
                 assert handled.transactions.snapshots == {0: snapshot}
 
     def test_a_batch_comes_out_the_same_when_it_is_tried_again(self) -> None:
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 first, again = handler.handle(batch), handler.handle(batch)
-                assert identities(first) == identities(again)
+                assert list_identities(first) == list_identities(again)
                 for one, other in zip(first.changes, again.changes, strict=True):
                     assert one.after.columns == other.after.columns
 
     def test_a_cold_start_gives_what_a_start_gives(self) -> None:
-        with self._started() as handler:
-            expected = self._handled_by(handler)
-        with self._started(cold=True) as handler:
-            assert self._handled_by(handler) == expected
+        with self._make_started() as handler:
+            expected = self._collect_handled(handler)
+        with self._make_started(cold=True) as handler:
+            assert self._collect_handled(handler) == expected
 
     def test_a_batch_that_only_moves_the_position_passes(self) -> None:
-        with self._started() as handler:
-            batch = empty_batch()
+        with self._make_started() as handler:
+            batch = make_empty_batch()
             assert handler.handle(batch).position == batch.position
 
     def test_it_says_at_any_time_how_it_is(self) -> None:
         handler = self.make_handler()
         assert isinstance(handler.status(), Status)
-        with self._started() as started:
+        with self._make_started() as started:
             assert started.status().ok
             assert started.status().reason
             json.dumps(dict(started.stats()), default=str)
@@ -112,26 +119,26 @@ class HandlerContract(PartContract[Handler]):
         require_findings(self.make_handler().check(), "check")
 
     def test_a_review_gives_findings_and_leaves_what_it_does_as_it_was(self) -> None:
-        with self._started() as handler:
-            expected = self._handled_by(handler)
-        with self._started() as handler:
+        with self._make_started() as handler:
+            expected = self._collect_handled(handler)
+        with self._make_started() as handler:
             require_findings(handler.review({}), "review")
-            assert self._handled_by(handler) == expected
+            assert self._collect_handled(handler) == expected
 
     def test_it_is_told_first_whom_it_works_for_and_what_it_may_read(self) -> None:
-        with self._started() as handler:
-            expected = self._handled_by(handler)
+        with self._make_started() as handler:
+            expected = self._collect_handled(handler)
         handler = self.make_handler()
         handler.serve("contract", [batch.source.name for batch in self.make_batches()])
         handler.attach({}, None)
         try:
             call_in_a_thread(handler.start)
-            assert self._handled_by(handler) == expected
+            assert self._collect_handled(handler) == expected
         finally:
             call_in_a_thread(handler.stop)
 
     def test_what_it_is_told_of_positions_does_not_wait(self) -> None:
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 source, position = batch.source.name, batch.position
                 end_soon(partial(handler.begin_stream, source, None), "begin_stream without a position")
@@ -140,7 +147,7 @@ class HandlerContract(PartContract[Handler]):
                 end_soon(partial(handler.note_durable, source, position), "note_durable")
 
     def test_it_takes_some_rows_of_some_batches(self) -> None:
-        with self._started() as handler:
+        with self._make_started() as handler:
             for batch in self.make_batches():
                 assert handler.batches_at_once >= 1, "batches_at_once: one at least"
                 assert handler.most_rows is None or handler.most_rows >= 1, "most_rows: one at least"
@@ -148,7 +155,7 @@ class HandlerContract(PartContract[Handler]):
 
     def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
         """A batch that comes out behind it is what it was without it."""
-        with self._started() as handler:
+        with self._make_started() as handler:
             batches = self.make_batches()
             before = [handler.handle(batch) for batch in batches]
             end_soon(handler.interrupt, "interrupt")
@@ -157,12 +164,14 @@ class HandlerContract(PartContract[Handler]):
                     handled = handler.handle(batch)
                 except HandlerUnavailable:
                     continue
-                assert row_contents([handled]) == row_contents([expected]), "an interrupt changes what handle gives"
+                assert collect_row_contents([handled]) == collect_row_contents([expected]), (
+                    "an interrupt changes what handle gives"
+                )
                 _check_rest(handled, expected)
 
-    def _handled_by(self, handler: Handler) -> Sequence[RowContent]:
+    def _collect_handled(self, handler: Handler) -> Sequence[RowContent]:
         """What it makes of the batches."""
-        return row_contents([handler.handle(batch) for batch in self.make_batches()])
+        return collect_row_contents([handler.handle(batch) for batch in self.make_batches()])
 
     def _make(self) -> Handler:
         return self.make_handler()
@@ -174,7 +183,7 @@ class HandlerContract(PartContract[Handler]):
         call_in_a_thread(part.start)
 
     @contextmanager
-    def _started(self, cold: bool = False) -> Iterator[Handler]:
+    def _make_started(self, cold: bool = False) -> Iterator[Handler]:
         handler = self.make_handler()
         try:
             call_in_a_thread(handler.start_cold if cold else handler.start)
@@ -193,13 +202,15 @@ def _check_rest(handled: Batch, given: Batch) -> None:
     assert handled.messages == given.messages, "messages stay"
     assert handled.schema_changes == given.schema_changes, "schema changes stay"
     assert handled.statements == given.statements, "statements stay"
-    assert _marks(handled.transaction_metadata) == _marks(given.transaction_metadata), "transaction metadata stays"
+    assert _list_marks(handled.transaction_metadata) == _list_marks(given.transaction_metadata), (
+        "transaction metadata stays"
+    )
     assert handled.continues is given.continues, "Batch.continues stays"
-    found, before = list(map(_about, handled.rejections)), list(map(_about, given.rejections))
+    found, before = list(map(_describe_rejection, handled.rejections)), list(map(_describe_rejection, given.rejections))
     assert found[: len(before)] == before, "what handlers before have put aside stays, and stands in front"
 
 
-def _marks(metadata: TransactionMetadata | None) -> list[list[int]]:
+def _list_marks(metadata: TransactionMetadata | None) -> list[list[int]]:
     """Where transactions begin and end."""
     if metadata is None:
         return []
@@ -207,5 +218,5 @@ def _marks(metadata: TransactionMetadata | None) -> list[list[int]]:
     return [array.tolist() for marks in both for array in (marks.tx, marks.batch_order)]
 
 
-def _about(rejection: Rejection) -> tuple[str, str, str | None, list[int]]:
+def _describe_rejection(rejection: Rejection) -> tuple[str, str, str | None, list[int]]:
     return rejection.rule, rejection.reason, rejection.column, rejection.changes.batch_order.tolist()

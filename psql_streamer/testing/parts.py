@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Finding, Handler, Sink, Source
-from psql_streamer.testing.construction import nothing_is_acquired
+from psql_streamer.testing.construction import require_nothing_acquired
 from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
 Part = TypeVar("Part", Source, Handler, Sink)
@@ -34,16 +34,16 @@ class PartContract(ABC, Generic[Part]):
         """One attempt to start it, as the pipeline makes it."""
 
     @abstractmethod
-    def _started(self) -> AbstractContextManager[Part]:
+    def _make_started(self) -> AbstractContextManager[Part]:
         """One that has been started, and is stopped with the block."""
 
     def test_making_one_does_no_io(self) -> None:
-        nothing_is_acquired(self._make)
+        require_nothing_acquired(self._make)
 
     def test_a_stop_may_come_twice_and_before_a_start(self) -> None:
         part = self._make()
         part.stop()
-        with self._started() as started:
+        with self._make_started() as started:
             started.stop()
             started.stop()
 
@@ -52,7 +52,7 @@ class PartContract(ABC, Generic[Part]):
         part = self._make()
         end_soon(part.interrupt, "interrupt before a start")
         call_in_a_thread(part.stop)
-        with self._started() as started:
+        with self._make_started() as started:
             pass
         end_soon(started.interrupt, "interrupt behind a stop")
 

@@ -26,10 +26,10 @@ from psql_streamer.interfaces import Handler
 from psql_streamer.model import Batch
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.trial.capturing import table_filter
+from psql_streamer.trial.capturing import make_table_filter
 from psql_streamer.trial.event_reading import read_events, read_lines
-from psql_streamer.trial.outcome_json import text_of
-from psql_streamer.trial.row_lines import Row, RowChange, lines_of_rows
+from psql_streamer.trial.outcome_json import decode_line
+from psql_streamer.trial.row_lines import Row, RowChange, render_rows
 from psql_streamer.trial.trying import Event, Trial, Tried
 
 
@@ -87,27 +87,27 @@ def try_rule(
     files = [events] if isinstance(events, str | Path) else events
     batches = [batch for file in files for batch in read_events(Path(file))]
     if rows:
-        lines = lines_of_rows(table, rows, types or {}, [key] if isinstance(key, str) else key, full)
+        lines = render_rows(table, rows, types or {}, [key] if isinstance(key, str) else key, full)
         batches += read_lines(lines, "rows")
-    fits = table_filter(table)
+    fits = make_table_filter(table)
     _require_changes(batches, table)
-    trial = _running.trial(load(Path(config), {**os.environ, **(environ or {})}), sink)
-    return _result(list(trial.run(batches, fits)))
+    trial = _running.prepare_trial(load(Path(config), {**os.environ, **(environ or {})}), sink)
+    return _make_result(list(trial.run(batches, fits)))
 
 
 def _require_changes(batches: Sequence[Batch], table: str) -> None:
-    fits = table_filter(table)
+    fits = make_table_filter(table)
     if not any(fits(one.relation.schema, one.relation.table) for batch in batches for one in batch.changes):
         raise ConfigError([f'there is no change of "{table}": name events or rows'])
 
 
-def _result(tried: Sequence[Tried]) -> RuleResult:
+def _make_result(tried: Sequence[Tried]) -> RuleResult:
     records = [event for one in tried for event in one.events]
     return RuleResult(
         topics=[event.topic for event in records],
-        keys=[_parsed(event.key) for event in records],
-        events=[_parsed(event.value) for event in records],
-        headers=[_texts(event) for event in records],
+        keys=[_parse_value(event.key) for event in records],
+        events=[_parse_value(event.value) for event in records],
+        headers=[_decode_headers(event) for event in records],
         dropped=[one.line for one in tried if one.outcome == "dropped"],
         dead_letters=[
             RejectedChange(
@@ -115,7 +115,7 @@ def _result(tried: Sequence[Tried]) -> RuleResult:
                 letter.rule,
                 letter.column,
                 letter.topic,
-                next((_parsed(event.value) for event in letter.events), None),
+                next((_parse_value(event.value) for event in letter.events), None),
             )
             for one in tried
             for letter in one.dead_letters
@@ -124,16 +124,16 @@ def _result(tried: Sequence[Tried]) -> RuleResult:
     )
 
 
-def _parsed(data: bytes | None) -> Any:
+def _parse_value(data: bytes | None) -> Any:
     if data is None:
         return None
     with suppress(ValueError):
         return json.loads(data)
-    text = text_of(data)
+    text = decode_line(data)
     return data if text is None else text
 
 
-def _texts(event: Event) -> dict[str, str]:
+def _decode_headers(event: Event) -> dict[str, str]:
     return {name: value.decode("utf-8", "replace") for name, value in event.headers.items()}
 
 
@@ -144,7 +144,7 @@ class _Running:
         self._trial: Trial | None = None
         self._options: list[HandlerOptions] = []
 
-    def trial(self, config: Config, sink: str | None) -> Trial:
+    def prepare_trial(self, config: Config, sink: str | None) -> Trial:
         """Handlers with these options that are started, and a sink's format."""
         trial = Trial(config, sink)
         options = [handler.options for handler in trial.handlers]

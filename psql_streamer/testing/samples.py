@@ -20,29 +20,29 @@ from psql_streamer.model import (
     Truncate,
 )
 from psql_streamer.pipeline.coalescing import merge
-from psql_streamer.testing.batches import batch_of
+from psql_streamer.testing.batches import make_batch
 
 ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
 """Rows that differ in every column."""
 
 PUT_ASIDE_ROWS = 2
-"""Rows that are put aside in each of `batches_with_rejections`."""
+"""Rows that are put aside in each of `make_batches_with_rejections`."""
 
 
-def batch_of_several(first: int = 1) -> Batch:
+def make_batch_of_several(first: int = 1) -> Batch:
     """Three transactions with rows of two tables. first: the commit number of the first one."""
     return merge(
         [
-            batch_of(ROWS[:2], "id", first),
-            batch_of(ROWS, "id", first + 1, table="visits"),
-            batch_of(ROWS[2:], "id", first + 2),
+            make_batch(ROWS[:2], "id", first),
+            make_batch(ROWS, "id", first + 1, table="visits"),
+            make_batch(ROWS[2:], "id", first + 2),
         ]
     )
 
 
-def batches_with_rejections() -> tuple[Batch, Batch]:
+def make_batches_with_rejections() -> tuple[Batch, Batch]:
     """Rows of which a handler put some aside; and a batch of which nothing else is left."""
-    batch = batch_of(ROWS, "id")
+    batch = make_batch(ROWS, "id")
     (changes,) = batch.changes
     put_aside = Rejection(changes.slice(0, PUT_ASIDE_ROWS), "its note is none", "note", "public.orders")
     kept = changes.slice(PUT_ASIDE_ROWS, len(changes))
@@ -54,10 +54,10 @@ def batches_with_rejections() -> tuple[Batch, Batch]:
 
 def with_everything(batch: Batch) -> Batch:
     """The batch, and behind it a transaction with one of everything that is no row's."""
-    return merge([batch, _beside_rows(batch)])
+    return merge([batch, _make_beside_rows(batch)])
 
 
-def _beside_rows(batch: Batch) -> Batch:
+def _make_beside_rows(batch: Batch) -> Batch:
     changes, commit = batch.changes[0], int(batch.transactions.commit[-1]) + 1
     relation, none = changes.relation, np.zeros(1, np.int32)
     put_aside = replace(

@@ -13,9 +13,9 @@ from functools import partial
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import ConsumedOffsets, KeysRequest, Sink, Status, TopicsRead, Transaction
 from psql_streamer.model import Batch
-from psql_streamer.testing.batches import batch_of, empty_batch, mixed_batch
+from psql_streamer.testing.batches import make_batch, make_empty_batch, make_mixed_batch
 from psql_streamer.testing.parts import PartContract, require_findings
-from psql_streamer.testing.samples import PUT_ASIDE_ROWS, ROWS, batch_of_several, batches_with_rejections
+from psql_streamer.testing.samples import PUT_ASIDE_ROWS, ROWS, make_batch_of_several, make_batches_with_rejections
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
 
@@ -35,11 +35,11 @@ class SinkContract(PartContract[Sink]):
     def make_sink(self) -> Sink:
         """A sink that has not been started."""
 
-    def written(self) -> int | None:
+    def count_written(self) -> int | None:
         """How many events are there; None where nobody can say."""
         return None
 
-    def outage(self) -> AbstractContextManager[None] | None:
+    def cause_outage(self) -> AbstractContextManager[None] | None:
         """A time in which a sink that has been started cannot write: its writes raise SinkUnavailable. None where
         nobody can bring that about.
         """
@@ -50,93 +50,93 @@ class SinkContract(PartContract[Sink]):
         return None
 
     def test_a_check_changes_nothing(self) -> None:
-        before = self.written()
+        before = self.count_written()
         require_findings(self.make_sink().check(), "check")
-        assert self.written() == before
+        assert self.count_written() == before
 
     def test_keys_of_a_table_that_nobody_wrote_are_none_or_cannot_be_told(self) -> None:
         """Without a start, and nothing is written for it."""
-        before = self.written()
+        before = self.count_written()
         request = KeysRequest("nowhere", "no_schema", "no_table", topic=None, mixed=False, on_wait=lambda _: None)
         with suppress(SinkRefused):
-            assert list(self.make_sink().alive_keys(request).documents) == []
-        assert self.written() == before
+            assert list(self.make_sink().find_alive_keys(request).documents) == []
+        assert self.count_written() == before
 
     def test_a_batch_is_durable_when_write_returns(self) -> None:
-        before = self.written()
-        with self._started() as sink:
-            _write(sink, batch_of(ROWS, "id"))
+        before = self.count_written()
+        with self._make_started() as sink:
+            _write(sink, make_batch(ROWS, "id"))
             if before is not None:
-                assert self.written() == before + len(ROWS)
+                assert self.count_written() == before + len(ROWS)
             assert sink.status().ok
 
     def test_batches_of_any_content_are_taken(self) -> None:
         """Each row change is an event at least; truncates and messages may have no place."""
-        before, rows = self.written(), 0
-        with self._started() as sink:
-            for batch in self._batches():
+        before, rows = self.count_written(), 0
+        with self._make_started() as sink:
+            for batch in self._make_batches():
                 _write(sink, batch)
                 rows += batch.rows.rows
-                found = self.written()
+                found = self.count_written()
                 if before is not None and found is not None:
                     assert found >= before + rows, "a row change is no event"
 
     def test_rows_of_all_tables_and_transactions_are_written(self) -> None:
-        before, batch = self.written(), batch_of_several()
-        with self._started() as sink:
+        before, batch = self.count_written(), make_batch_of_several()
+        with self._make_started() as sink:
             _write(sink, batch)
             if before is not None:
-                assert self.written() == before + batch.rows.rows
+                assert self.count_written() == before + batch.rows.rows
 
     def test_rows_that_were_put_aside_are_counted_where_it_takes_them(self) -> None:
         """And what is left of their batch is written."""
-        for batch in batches_with_rejections():
-            before = self.written()
-            with self._started() as sink:
+        for batch in make_batches_with_rejections():
+            before = self.count_written()
+            with self._make_started() as sink:
                 options = sink.options
                 if not options.takes_rejected_rows or options.key_of_rejected_rows is not None:
                     return
                 _write(sink, batch)
                 counted = sink.stats().get("dead_lettered")
                 assert counted == PUT_ASIDE_ROWS, f"stats: dead_lettered is {counted} for {PUT_ASIDE_ROWS} rows"
-                found = self.written()
+                found = self.count_written()
                 if before is not None and found is not None:
                     assert found >= before + batch.rows.rows
 
     def test_batches_that_it_takes_together_are_durable_when_they_are_written(self) -> None:
-        before = self.written()
-        with self._started() as sink:
+        before = self.count_written()
+        with self._make_started() as sink:
             if type(sink).write_together is Sink.write_together:
                 assert sink.batches_at_once == 1
             elif not sink.is_transactional:
-                sink.write_together([batch_of(ROWS, "id"), empty_batch(), batch_of(ROWS[:2], "id")])
+                sink.write_together([make_batch(ROWS, "id"), make_empty_batch(), make_batch(ROWS[:2], "id")])
                 if before is not None:
-                    assert self.written() == before + len(ROWS) + 2
+                    assert self.count_written() == before + len(ROWS) + 2
                 assert sink.status().ok
 
     def test_a_transaction_has_all_its_batches_and_asks_what_was_consumed(self) -> None:
-        before, several, asked = self.written(), batch_of_several(first=2), threading.Event()
+        before, several, asked = self.count_written(), make_batch_of_several(first=2), threading.Event()
 
         def consumed() -> Sequence[ConsumedOffsets]:
             asked.set()
             return ()
 
-        with self._started() as sink:
+        with self._make_started() as sink:
             if not sink.is_transactional:
                 return
-            batches = [batch_of(ROWS, "id"), several, empty_batch(5), batch_of(ROWS[:2], "id", first=6)]
+            batches = [make_batch(ROWS, "id"), several, make_empty_batch(5), make_batch(ROWS[:2], "id", first=6)]
             sink.write_transaction(Transaction(batches, {"db1": b'{"n": 1}'}, consumed))
             if before is not None:
-                assert self.written() == before + sum(batch.rows.rows for batch in batches)
+                assert self.count_written() == before + sum(batch.rows.rows for batch in batches)
         assert asked.is_set(), "Transaction.consumed was not asked"
 
     def test_a_batch_that_could_not_be_written_is_written_when_it_comes_again(self) -> None:
         """The same object, as the pipeline gives it."""
-        before, outage = self.written(), self.outage()
+        before, outage = self.count_written(), self.cause_outage()
         if outage is None:
             return
-        with self._started() as sink:
-            write = _writing(sink, batch_of(ROWS, "id"))
+        with self._make_started() as sink:
+            write = _bind_write(sink, make_batch(ROWS, "id"))
             with outage:
                 assert not _succeeds(write), "a write returns though nothing can be written"
                 status = sink.status()
@@ -146,7 +146,7 @@ class SinkContract(PartContract[Sink]):
             while not _succeeds(write):
                 assert time.monotonic() < deadline, "a write fails though everything is there again"
                 time.sleep(0.1)
-            found = self.written()
+            found = self.count_written()
             if before is not None and found is not None:
                 assert found >= before + len(ROWS), "a write returns, and its batch is not there"
             assert sink.status().ok
@@ -154,16 +154,16 @@ class SinkContract(PartContract[Sink]):
     def test_it_says_at_any_time_how_it_is(self) -> None:
         sink = self.make_sink()
         assert isinstance(sink.status(), Status)
-        with self._started() as started:
-            _write(started, batch_of(ROWS, "id"))
+        with self._make_started() as started:
+            _write(started, make_batch(ROWS, "id"))
             json.dumps(dict(started.stats()), default=str)
             check_stats("sink", started.stats())
             assert started.status().reason
 
     def test_a_review_gives_findings_without_a_start(self) -> None:
-        before = self.written()
+        before = self.count_written()
         require_findings(self.make_sink().review({}), "review")
-        assert self.written() == before
+        assert self.count_written() == before
 
     def test_topics_that_it_does_not_write_are_no_circle(self) -> None:
         """Whether it writes topics or not; also without a start."""
@@ -172,29 +172,29 @@ class SinkContract(PartContract[Sink]):
 
     def test_debug_messages_are_switched_at_any_time(self) -> None:
         end_soon(partial(self.make_sink().set_debug, True), "set_debug before a start")
-        with self._started() as sink:
+        with self._make_started() as sink:
             for on in (True, False):
                 end_soon(partial(sink.set_debug, on), "set_debug")
-            _write(sink, batch_of(ROWS, "id"))
+            _write(sink, make_batch(ROWS, "id"))
 
     def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
         """What is written behind it is there, or the write has raised SinkUnavailable."""
-        before = self.written()
-        with self._started() as sink:
+        before = self.count_written()
+        with self._make_started() as sink:
             end_soon(sink.interrupt, "interrupt")
-            returned = _succeeds(_writing(sink, batch_of(ROWS, "id")))
-            found = self.written()
+            returned = _succeeds(_bind_write(sink, make_batch(ROWS, "id")))
+            found = self.count_written()
             if before is not None and found is not None and returned:
                 assert found >= before + len(ROWS), "a write returns behind an interrupt, and its batch is not there"
 
     def test_a_write_that_is_interrupted_is_durable_or_raises(self) -> None:
-        before, returned, under_way = self.written(), 0, threading.Event()
-        with self._started() as sink:
+        before, returned, under_way = self.count_written(), 0, threading.Event()
+        with self._make_started() as sink:
 
             def write_on() -> None:
                 nonlocal returned
                 for number in range(_INTERRUPTED_BATCHES):
-                    _write(sink, batch_of(ROWS, "id", first=1 + number))
+                    _write(sink, make_batch(ROWS, "id", first=1 + number))
                     returned += 1
                     under_way.set()
 
@@ -206,25 +206,25 @@ class SinkContract(PartContract[Sink]):
             end_soon(sink.interrupt, "interrupt")
             with suppress(SinkUnavailable):
                 end(writing)
-        found = self.written()
+        found = self.count_written()
         if before is not None and found is not None:
             assert found >= before + returned * len(ROWS), "a write returned, and its batch is not there"
 
     def test_the_note_of_a_transaction_is_found_by_the_next_sink(self) -> None:
-        with self._started() as sink:
+        with self._make_started() as sink:
             if not sink.is_transactional:
                 assert sink.find_note("db1") is None
                 return
-            sink.write_transaction(Transaction([batch_of(ROWS, "id"), empty_batch(2)], {"db1": b'{"n": 1}'}))
-            sink.write_transaction(Transaction([empty_batch(3)], {"db2": b'{"n": 2}'}))
-        with self._started() as sink:
+            sink.write_transaction(Transaction([make_batch(ROWS, "id"), make_empty_batch(2)], {"db1": b'{"n": 1}'}))
+            sink.write_transaction(Transaction([make_empty_batch(3)], {"db2": b'{"n": 2}'}))
+        with self._make_started() as sink:
             assert [json.loads(sink.find_note(source) or b"null") for source in ("db1", "db2")] == [{"n": 1}, {"n": 2}]
 
-    def _batches(self) -> Iterator[Batch]:
-        yield empty_batch(1)
-        yield batch_of(ROWS, "id", first=2)
-        yield mixed_batch()
-        yield batch_of([{"id": 1, "amount": 1.5, "gone": None}], "id", first=3, table="figures")
+    def _make_batches(self) -> Iterator[Batch]:
+        yield make_empty_batch(1)
+        yield make_batch(ROWS, "id", first=2)
+        yield make_mixed_batch()
+        yield make_batch([{"id": 1, "amount": 1.5, "gone": None}], "id", first=3, table="figures")
 
     def _make(self) -> Sink:
         return self.make_sink()
@@ -236,7 +236,7 @@ class SinkContract(PartContract[Sink]):
         call_in_a_thread(part.start)
 
     @contextmanager
-    def _started(self) -> Iterator[Sink]:
+    def _make_started(self) -> Iterator[Sink]:
         sink = self.make_sink()
         try:
             call_in_a_thread(sink.start)
@@ -246,10 +246,10 @@ class SinkContract(PartContract[Sink]):
 
 
 def _write(sink: Sink, batch: Batch) -> None:
-    _writing(sink, batch)()
+    _bind_write(sink, batch)()
 
 
-def _writing(sink: Sink, batch: Batch) -> Callable[[], None]:
+def _bind_write(sink: Sink, batch: Batch) -> Callable[[], None]:
     """Writes a batch. Called again, it gives the sink the same object."""
     if sink.is_transactional:
         return partial(sink.write_transaction, Transaction([batch], {"db1": b"{}"}))

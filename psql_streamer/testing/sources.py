@@ -13,12 +13,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, outcome
+from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, choose_outcome
 from psql_streamer.interfaces import Severity, Source, Status
 from psql_streamer.model import Batch, Position, Relation
-from psql_streamer.testing.batches import Identity, check_batch, counts_of_transactions, identities
+from psql_streamer.testing.batches import Identity, check_batch, count_transaction_changes, list_identities
 from psql_streamer.testing.beside_streams import BesideStreamContract
-from psql_streamer.testing.contents import new_rows, row_contents
+from psql_streamer.testing.contents import collect_new_rows, collect_row_contents
 from psql_streamer.testing.parts import require_findings
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
@@ -52,7 +52,7 @@ class SourceContract(BesideStreamContract):
         How many changes it makes, truncates and messages of transactions included; None where nobody counts them.
         """
 
-    def expected(self) -> Sequence[Mapping[str, Any]] | None:
+    def list_expected(self) -> Sequence[Mapping[str, Any]] | None:
         """The new rows of one call of make_changes in their order, by column; columns that nobody knows beforehand may
         be left out. Values are Arrow's, or the text forms as text. None where nobody can say.
         """
@@ -70,50 +70,50 @@ class SourceContract(BesideStreamContract):
 
     def test_a_stream_has_an_identity_that_stays(self) -> None:
         source = self.make_source()
-        identity = dict(source.stream_identity())
+        identity = dict(source.read_stream_identity())
         assert all(isinstance(text, str) for pair in identity.items() for text in pair)
-        assert dict(source.stream_identity()) == identity
-        assert dict(self.make_source().stream_identity()) == identity
-        with self._started() as started:
-            assert dict(started.stream_identity()) == identity, "it changes with the start"
+        assert dict(source.read_stream_identity()) == identity
+        assert dict(self.make_source().read_stream_identity()) == identity
+        with self._make_started() as started:
+            assert dict(started.read_stream_identity()) == identity, "it changes with the start"
 
     def test_batches_are_what_the_model_says(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             batches = self._read_changes(source)
         for batch in batches:
             check_batch(batch)
             assert batch.source.name == source.name
 
     def test_changes_come_in_the_order_of_their_commits_and_once(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             made = [self.make_changes()]
             first = self._read(source)
             made.append(self.make_changes())
-            found = _all(first + self._read(source))
+            found = _list_all_identities(first + self._read(source))
         assert len(found) >= 8
         assert found == sorted(set(found))
         counted = [count for count in made if count is not None]
         assert len(counted) < len(made) or len(found) == sum(counted), "not as many changes as were made"
 
     def test_rows_have_their_values(self) -> None:
-        with self._started() as source:
-            found = new_rows(self._read_changes(source))
+        with self._make_started() as source:
+            found = collect_new_rows(self._read_changes(source))
         given = [value for row in found for value in row.values() if value is not None]
         assert given, "no new row has a value"
-        if (expected := self.expected()) is not None:
+        if (expected := self.list_expected()) is not None:
             known = [{name: row.get(name) for name in wanted} for row, wanted in zip(found, expected, strict=False)]
             assert known == [dict(row) for row in expected]
             assert len(found) == len(expected), "not as many new rows as were made"
 
     def test_a_shape_is_announced_before_it_is_used(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             announced = set()
             for batch in self._read_changes(source):
                 announced |= {change.relation for change in batch.schema_changes}
                 assert {changes.relation for changes in batch.changes} <= announced
 
     def test_a_position_is_json_and_its_source_compares_it(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             positions = [batch.position for batch in self._read_changes(source)]
             positions += [batch.position for batch in self._read_changes(source)]
             for position in positions:
@@ -125,30 +125,30 @@ class SourceContract(BesideStreamContract):
 
     def test_a_start_at_a_position_goes_on_behind_it(self) -> None:
         """With the same changes, and what they say is the same. Their shapes are announced, or were remembered."""
-        with self._started() as source:
+        with self._make_started() as source:
             batches = self._read_changes(source)
             batches += self._read_changes(source)
-        everything = _all(batches)
+        everything = _list_all_identities(batches)
         for number in range(1, len(batches) + 1):
             before, behind, position = batches[:number], batches[number:], batches[number - 1].position
-            had, shapes = len(_all(before)), _announced(before)
-            with self._started(_stored(position), shapes) as again:
+            had, shapes = len(_list_all_identities(before)), _collect_announced(before)
+            with self._make_started(_copy_as_stored(position), shapes) as again:
                 left = self._read(again, len(everything) - had) if had < len(everything) else []
-            assert _all(left) == everything[had:], f"from {position}"
-            assert row_contents(left) == row_contents(behind), f"from {position}"
+            assert _list_all_identities(left) == everything[had:], f"from {position}"
+            assert collect_row_contents(left) == collect_row_contents(behind), f"from {position}"
             used = {changes.relation for batch in left for changes in batch.changes}
-            assert used <= shapes | _announced(left), "a shape is neither announced nor remembered"
+            assert used <= shapes | _collect_announced(left), "a shape is neither announced nor remembered"
 
     def test_it_starts_over_where_it_is_told_without_a_stop(self) -> None:
         """As the pipeline does it after a SourceUnavailable, with the same object."""
-        with self._started() as source:
+        with self._make_started() as source:
             position = self._read_changes(source)[-1].position
-            behind = _all(self._read_changes(source))
-            _start(source, _stored(position))
-            assert _all(self._read(source, len(behind))) == behind, f"from {position}"
+            behind = _list_all_identities(self._read_changes(source))
+            _start(source, _copy_as_stored(position))
+            assert _list_all_identities(self._read(source, len(behind))) == behind, f"from {position}"
 
     def test_reading_ends_when_there_is_nothing(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             began = time.monotonic()
             while source.read(0.1) is not None:
                 assert time.monotonic() - began < _ANSWER_SECONDS, "something comes without end"
@@ -157,29 +157,29 @@ class SourceContract(BesideStreamContract):
             assert time.monotonic() - began < 5.0
 
     def test_confirming_does_not_wait_and_comes_from_another_thread(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             last = self._read_changes(source)[-1].position
             end_soon(partial(source.confirm, last), "confirm", seconds=1.0)
 
     def test_confirming_what_lies_behind_changes_nothing_of_what_follows(self) -> None:
         """Positions are confirmed late, when others have been read."""
-        with self._started() as source:
+        with self._make_started() as source:
             first = self._read_changes(source)
             second = self._read_changes(source)
             if not self.reads_behind_stored_positions:  # else all of them are confirmed by now
                 end_soon(partial(source.confirm, first[-1].position), "confirm")
             third = self._read_changes(source)
-        found = _all(first + second + third)
+        found = _list_all_identities(first + second + third)
         assert found == sorted(set(found))
-        due = _all(second + third) if self.goes_on_where_confirmed else _all(third)
-        with self._started(_stored(second[-1].position)) as again:
-            assert _all(self._read(again, len(due))) == due
+        due = _list_all_identities(second + third) if self.goes_on_where_confirmed else _list_all_identities(third)
+        with self._make_started(_copy_as_stored(second[-1].position)) as again:
+            assert _list_all_identities(self._read(again, len(due))) == due
 
     def test_tables_that_exist_are_not_said_to_be_dropped(self) -> None:
         """Where a source can say which are: the position up to which that holds lies behind all that was read."""
-        with self._started() as source:
+        with self._make_started() as source:
             batches = self._read_changes(source)
-            found = source.find_dropped(list(_announced(batches)))
+            found = source.find_dropped(list(_collect_announced(batches)))
             if found is not None:
                 position, dropped = found
                 assert list(dropped) == [], "find_dropped: tables whose rows were just read"
@@ -194,16 +194,16 @@ class SourceContract(BesideStreamContract):
             batches = self._read_changes(source)
         finally:
             call_in_a_thread(source.stop)
-        changes = Counter(commit for commit, _ in _all(batches))
+        changes = Counter(commit for commit, _ in _list_all_identities(batches))
         for batch in batches:
             check_batch(batch)
-            told = counts_of_transactions(batch)
+            told = count_transaction_changes(batch)
             assert told == {commit: changes[commit] for commit in told}, "TransactionCounts: as many as were read"
 
     def test_it_says_at_any_time_how_it_is(self) -> None:
         source = self.make_source()
         _check_status(source)
-        with self._started() as started:
+        with self._make_started() as started:
             _check_status(started)
             assert started.status().ok
             json.dumps(dict(started.stats()), default=str)
@@ -211,7 +211,7 @@ class SourceContract(BesideStreamContract):
         _check_status(started)
 
     def test_an_interrupt_ends_what_waits(self) -> None:
-        with self._started() as source:
+        with self._make_started() as source:
             ended, under_way = threading.Event(), threading.Event()
 
             def read_on() -> None:
@@ -234,11 +234,11 @@ class SourceContract(BesideStreamContract):
         return self.make_unreachable_source()
 
     def _start_once(self, part: Source) -> None:
-        part.stream_identity()
+        part.read_stream_identity()
         call_in_a_thread(partial(part.start, None))
 
     @contextmanager
-    def _started(self, position: Position | None = None, shapes: Iterable[Relation] = ()) -> Iterator[Source]:
+    def _make_started(self, position: Position | None = None, shapes: Iterable[Relation] = ()) -> Iterator[Source]:
         """As the pipeline starts it. shapes: those that tables had at the position."""
         source = self.make_source()
         try:
@@ -279,25 +279,25 @@ def _start(source: Source, position: Position | None) -> None:
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
-            source.stream_identity()
+            source.read_stream_identity()
             call_in_a_thread(partial(source.start, position))
         except SourceError as error:
-            if outcome(error) is not Outcome.RETRY or time.monotonic() > deadline:
+            if choose_outcome(error) is not Outcome.RETRY or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
         else:
             return
 
 
-def _all(batches: list[Batch]) -> list[Identity]:
-    return [identity for batch in batches for identity in identities(batch)]
+def _list_all_identities(batches: list[Batch]) -> list[Identity]:
+    return [identity for batch in batches for identity in list_identities(batch)]
 
 
-def _announced(batches: Iterable[Batch]) -> set[Relation]:
+def _collect_announced(batches: Iterable[Batch]) -> set[Relation]:
     return {change.relation for batch in batches for change in batch.schema_changes}
 
 
-def _stored(position: Position) -> Position:
+def _copy_as_stored(position: Position) -> Position:
     """The position as the store gives it back."""
     return Position(json.loads(json.dumps(dict(position.data))), position.shown)
 
@@ -306,5 +306,5 @@ def _check_status(source: Source) -> None:
     status = source.status()
     assert isinstance(status, Status)
     assert status.reason, "a status says why"
-    names = [snapshot.id for snapshot in source.snapshots()]
+    names = [snapshot.id for snapshot in source.list_snapshots()]
     assert len(set(names)) == len(names), "every snapshot has an id of its own"

@@ -26,7 +26,7 @@ def begin(call: Callable[[], None]) -> Call[None]:
 def end(begun: Call[None], seconds: float = _MOST_SECONDS) -> None:
     """Wait until the call has ended, and raise what it raises; AssertionError after so many seconds."""
     assert begun.wait(seconds, _NEVER), f"it has not ended after {seconds:g} s"
-    begun.result()
+    begun.require_result()
 
 
 def end_soon(call: Callable[[], None], name: str, seconds: float = 5.0) -> None:
@@ -34,6 +34,6 @@ def end_soon(call: Callable[[], None], name: str, seconds: float = 5.0) -> None:
     begun = begin(call)
     assert begun.wait(seconds, _NEVER), f"{name} has not ended after {seconds:g} s"
     try:
-        begun.result()
+        begun.require_result()
     except Exception as error:
         raise AssertionError(f"{name} raises {error!r}") from error

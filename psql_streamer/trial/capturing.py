@@ -9,7 +9,7 @@ from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Source
 from psql_streamer.model import Relation
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.table_patterns import TablePatterns
 from psql_streamer.trial.event_lines import EventWriter
 
@@ -23,11 +23,11 @@ def build_source(config: Config, name: str | None) -> Source:
             raise ConfigError([f"{config.name}: which source: say it with --source: {', '.join(config.sources)}"])
         name = next(iter(config.sources))
     if name not in config.sources:
-        raise ConfigError([f'{config.name}: there is no source "{name}"{nearest(name, config.sources)}'])
+        raise ConfigError([f'{config.name}: there is no source "{name}"{suggest_nearest(name, config.sources)}'])
     return config.sources[name].build()
 
 
-def table_filter(table: str) -> Callable[[str, str], bool]:
+def make_table_filter(table: str) -> Callable[[str, str], bool]:
     """Whether a name or a pattern fits a table (schema, table). ConfigError for a pattern that is none."""
     try:
         patterns = TablePatterns({table: True})
@@ -38,9 +38,11 @@ def table_filter(table: str) -> Callable[[str, str], bool]:
 
 def require_published(source: Source, table: str, fits: Callable[[str, str], bool]) -> None:
     """ConfigError when the source can say which tables it streams, and none of them is meant. May connect."""
-    published = source.published()
+    published = source.list_published()
     if published is not None and not any(fits(one.schema, one.table) for one in published):
-        raise ConfigError([f'--table: source {source.name} does not stream "{table}"{_known(table, published)}'])
+        raise ConfigError(
+            [f'--table: source {source.name} does not stream "{table}"{_suggest_table(table, published)}']
+        )
 
 
 def capture(source: Source, writer: EventWriter, most: int, timeout: float, tell: Callable[[], None]) -> None:
@@ -61,5 +63,5 @@ def capture(source: Source, writer: EventWriter, most: int, timeout: float, tell
             source.confirm(batch.position)
 
 
-def _known(table: str, published: Sequence[Relation]) -> str:
-    return nearest(table, sorted({str(one) if "." in table else one.table for one in published}))
+def _suggest_table(table: str, published: Sequence[Relation]) -> str:
+    return suggest_nearest(table, sorted({str(one) if "." in table else one.table for one in published}))

@@ -28,8 +28,8 @@ from psql_streamer.model import (
     SourceInfo,
     Transactions,
 )
-from psql_streamer.trial.type_json import type_to_json
-from psql_streamer.trial.value_json import values_to_json
+from psql_streamer.trial.type_json import render_type
+from psql_streamer.trial.value_json import render_values
 
 VERSION = 1
 
@@ -66,7 +66,7 @@ class EventWriter:
         """The changes of a batch, until so many are written in all."""
         wanted = [one for one in batch.changes if self._fits(one.relation.schema, one.relation.table)]
         lines = sorted(
-            ((order, one.relation, line) for one in wanted for order, line in changes_to_lines(one, batch)),
+            ((order, one.relation, line) for one in wanted for order, line in render_changes(one, batch)),
             key=lambda found: found[0],
         )
         for _, relation, line in lines[: max(0, most - self.written)]:
@@ -77,16 +77,16 @@ class EventWriter:
     def _introduce(self, source: SourceInfo, relation: Relation) -> None:
         if source != self._source:
             self._source, self._relation = source, None
-            self._put_json({"events": VERSION, "source": _source_to_json(source)})
+            self._put_json({"events": VERSION, "source": _render_source(source)})
         if relation != self._relation:
             self._relation = relation
-            self._put_json({"relation": relation_to_json(relation)})
+            self._put_json({"relation": render_relation(relation)})
 
     def _put_json(self, line: Line) -> None:
         self._put(json.dumps(line, ensure_ascii=False))
 
 
-def relation_to_json(relation: Relation) -> dict[str, Any]:
+def render_relation(relation: Relation) -> dict[str, Any]:
     """The shape of a table."""
     identity = relation.replica_identity
     return {
@@ -96,27 +96,27 @@ def relation_to_json(relation: Relation) -> dict[str, Any]:
         "version": relation.version,
         "replica_identity": None if identity is None else identity.name.lower(),
         "columns": [
-            {"name": column.name, "type": type_to_json(column.type), **({"key": True} if column.key else {})}
+            {"name": column.name, "type": render_type(column.type), **({"key": True} if column.key else {})}
             for column in relation.columns
         ],
     }
 
 
-def _source_to_json(source: SourceInfo) -> dict[str, Any]:
+def _render_source(source: SourceInfo) -> dict[str, Any]:
     said = {name: getattr(source, name) for name in SourceInfo.__dataclass_fields__}
     return said if source.encoded else {name: value for name, value in said.items() if name != "encoded"}
 
 
-def changes_to_lines(changes: Changes, batch: Batch) -> Iterator[tuple[int, Line]]:
+def render_changes(changes: Changes, batch: Batch) -> Iterator[tuple[int, Line]]:
     """(batch_order, line) of every change."""
-    before, after = _images_to_json(changes, changes.before), _images_to_json(changes, changes.after)
-    transactions = [transaction_to_json(batch.transactions, tx) for tx in range(len(batch.transactions))]
+    before, after = _render_images(changes, changes.before), _render_images(changes, changes.after)
+    transactions = [render_transaction(batch.transactions, tx) for tx in range(len(batch.transactions))]
     for row in range(len(changes)):
         line: Line = {
             "op": RowOp(int(changes.op[row])).action,
             **transactions[int(changes.tx[row])],
             "seq": int(changes.seq[row]),
-            **_particulars(changes, row),
+            **_render_particulars(changes, row),
         }
         for side, images in (("before", before), ("after", after)):
             if row in images:
@@ -124,7 +124,7 @@ def changes_to_lines(changes: Changes, batch: Batch) -> Iterator[tuple[int, Line
         yield int(changes.batch_order[row]), line
 
 
-def transaction_to_json(transactions: Transactions, tx: int) -> Line:
+def render_transaction(transactions: Transactions, tx: int) -> Line:
     """What a change's line says of its transaction."""
     xid = None if transactions.ids is None else transactions.ids[tx].as_py()
     line: Line = {
@@ -141,7 +141,7 @@ def transaction_to_json(transactions: Transactions, tx: int) -> Line:
     return line
 
 
-def _particulars(changes: Changes, row: int) -> Line:
+def _render_particulars(changes: Changes, row: int) -> Line:
     """What some changes have beside their transaction and seq."""
     found: Line = {}
     if changes.place is not None and changes.place[row] != NO_PLACE:
@@ -155,10 +155,10 @@ def _particulars(changes: Changes, row: int) -> Line:
     return found
 
 
-def _images_to_json(changes: Changes, image: Image) -> Mapping[int, dict[str, Any]]:
+def _render_images(changes: Changes, image: Image) -> Mapping[int, dict[str, Any]]:
     """Row -> its image, without the columns that it lacks."""
     columns = [
-        (column.name, values_to_json(array, column.type), image.absent.get(at))
+        (column.name, render_values(array, column.type), image.absent.get(at))
         for at, (column, array) in enumerate(zip(changes.columns, image.columns, strict=True))
     ]
     return {

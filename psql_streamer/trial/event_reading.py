@@ -31,11 +31,11 @@ from psql_streamer.model import (
     SnapshotRows,
     SourceInfo,
     Transactions,
-    batch_overhead,
+    measure_batch_overhead,
 )
 from psql_streamer.trial.event_lines import EPOCH, VERSION, EventsUnreadable, Line
-from psql_streamer.trial.type_json import type_of_json
-from psql_streamer.trial.value_json import array_of_json
+from psql_streamer.trial.type_json import parse_type
+from psql_streamer.trial.value_json import parse_array
 
 _OPS = {op.action: op for op in RowOp}
 _IDENTITIES = {identity.name.lower(): identity for identity in ReplicaIdentity}
@@ -98,13 +98,13 @@ def read_lines(lines: Iterable[str], name: str) -> list[Batch]:
             if text.strip():
                 reader.take(json.loads(text))
         number = 0
-        return [_batch(part) for part in reader.parts if part.changes]
+        return [_build_batch(part) for part in reader.parts if part.changes]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, pa.ArrowException) as error:
         where = f"{name}, line {number}" if number else name
-        raise EventsUnreadable(f"{where}: {_reason(error)}", "docs/capture.md describes the format") from None
+        raise EventsUnreadable(f"{where}: {_describe_error(error)}", "docs/capture.md describes the format") from None
 
 
-def relation_of_json(given: Mapping[str, Any]) -> Relation:
+def parse_relation(given: Mapping[str, Any]) -> Relation:
     """The shape of a table. ValueError, KeyError, TypeError for what is none."""
     schema, table = given.get("schema", "public"), given["table"]
     identity = given.get("replica_identity", "default")
@@ -112,13 +112,13 @@ def relation_of_json(given: Mapping[str, Any]) -> Relation:
         str(given.get("id", f"{schema}.{table}")),
         schema,
         table,
-        tuple(Column(one["name"], type_of_json(one["type"]), bool(one.get("key"))) for one in given["columns"]),
+        tuple(Column(one["name"], parse_type(one["type"]), bool(one.get("key"))) for one in given["columns"]),
         None if identity is None else _IDENTITIES[identity],
         int(given.get("version", 1)),
     )
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Without values of rows."""
     if isinstance(error, json.JSONDecodeError):
         return f"it is no JSON (column {error.colno}: {error.msg})"
@@ -142,7 +142,7 @@ class _Reader:
         if "events" in line:
             self._begin(line)
         elif "relation" in line:
-            self._relation = _relation(line["relation"])
+            self._relation = _read_relation(line["relation"])
         elif "op" in line:
             self._add(line)
         else:
@@ -165,9 +165,9 @@ class _Reader:
         part.add(relation, line)
 
 
-def _relation(given: Mapping[str, Any]) -> Relation:
+def _read_relation(given: Mapping[str, Any]) -> Relation:
     try:
-        return relation_of_json(given)
+        return parse_relation(given)
     except ValueError as error:
         raise _LineError(str(error)) from None
 
@@ -183,21 +183,23 @@ def _require_images(op: RowOp, line: Line, relation: Relation) -> None:
             raise _LineError(f'{side} has the column "{min(unknown)}", which {relation} does not have')
 
 
-def _batch(part: _Part) -> Batch:
+def _build_batch(part: _Part) -> Batch:
     by_relation: dict[Relation, list[int]] = {}
     for order, change in enumerate(part.changes):
         by_relation.setdefault(change.relation, []).append(order)
-    made = tuple(_changes(relation, part.changes, orders) for relation, orders in by_relation.items())
-    batch = Batch(part.source, Position({}, "a file of events"), _transactions(part.transactions), made)
+    made = tuple(_make_changes(relation, part.changes, orders) for relation, orders in by_relation.items())
+    batch = Batch(part.source, Position({}, "a file of events"), _make_transactions(part.transactions), made)
     nbytes = sum(array.nbytes for one in made for image in (one.before, one.after) for array in image.columns)
-    return Batch(batch.source, batch.position, batch.transactions, made, nbytes=nbytes + batch_overhead(batch.rows))
+    return Batch(
+        batch.source, batch.position, batch.transactions, made, nbytes=nbytes + measure_batch_overhead(batch.rows)
+    )
 
 
-def _transactions(given: Sequence[Line]) -> Transactions:
+def _make_transactions(given: Sequence[Line]) -> Transactions:
     return Transactions(
         np.array([one["commit"] for one in given], np.uint64),
-        np.array([_microseconds(one["commit_time"]) for one in given], np.int64),
-        _ids([one["xid"] for one in given]),
+        np.array([_parse_microseconds(one["commit_time"]) for one in given], np.int64),
+        _make_ids([one["xid"] for one in given]),
         {
             tx: ReplicationOrigin(one["origin"]["name"], one["origin"]["commit_lsn"])
             for tx, one in enumerate(given)
@@ -208,29 +210,29 @@ def _transactions(given: Sequence[Line]) -> Transactions:
             for tx, one in enumerate(given)
             if one["snapshot"]
         },
-        _threads([one["thread"] for one in given]),
+        _make_threads([one["thread"] for one in given]),
     )
 
 
-def _threads(given: Sequence[int | None]) -> NDArray[np.int64] | None:
+def _make_threads(given: Sequence[int | None]) -> NDArray[np.int64] | None:
     return np.array([thread or 0 for thread in given], np.int64) if any(given) else None
 
 
-def _microseconds(text: str | None) -> int:
+def _parse_microseconds(text: str | None) -> int:
     if text is None:
         return 0
     moment = datetime.fromisoformat(text)
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // _MICROSECOND
 
 
-def _ids(xids: Sequence[int | str | None]) -> pa.Array | None:
+def _make_ids(xids: Sequence[int | str | None]) -> pa.Array | None:
     if any(isinstance(xid, str) for xid in xids):
         return pa.array([None if xid is None else str(xid).encode() for xid in xids], pa.binary())
     largest = max((int(xid) for xid in xids if xid is not None), default=0)
     return pa.array(xids, pa.uint32() if largest < 1 << 32 else pa.uint64())
 
 
-def _changes(relation: Relation, every: Sequence[_Change], orders: Sequence[int]) -> Changes:
+def _make_changes(relation: Relation, every: Sequence[_Change], orders: Sequence[int]) -> Changes:
     chosen = [every[order] for order in orders]
     uuids = [change.line.get("uuid", "") for change in chosen]
     return Changes(
@@ -240,28 +242,28 @@ def _changes(relation: Relation, every: Sequence[_Change], orders: Sequence[int]
         op=np.array([_OPS[change.line["op"]] for change in chosen], np.uint8),
         seq=np.array([change.seq for change in chosen], np.int64),
         tx=np.array([change.tx for change in chosen], np.int32),
-        after=_image(relation, chosen, "after"),
-        before=_image(relation, chosen, "before"),
-        place=_given([change.line.get("place") for change in chosen], NO_PLACE),
-        table_seq=_given([change.line.get("table_seq") for change in chosen], np.int64(UNCOUNTED)),
+        after=_make_image(relation, chosen, "after"),
+        before=_make_image(relation, chosen, "before"),
+        place=_make_numbers([change.line.get("place") for change in chosen], NO_PLACE),
+        table_seq=_make_numbers([change.line.get("table_seq") for change in chosen], np.int64(UNCOUNTED)),
         uuid=np.array(uuids, "S36") if any(uuids) else None,
-        record_time=_given([change.line.get("record_time") for change in chosen], np.int64(NO_RECORD_TIME)),
+        record_time=_make_numbers([change.line.get("record_time") for change in chosen], np.int64(NO_RECORD_TIME)),
     )
 
 
-def _given(values: Sequence[int | None], unknown: np.generic) -> Any:
+def _make_numbers(values: Sequence[int | None], unknown: np.generic) -> Any:
     """None when nothing is known of any change."""
     if all(value is None for value in values):
         return None
     return np.array([unknown if value is None else value for value in values], unknown.dtype)
 
 
-def _image(relation: Relation, chosen: Sequence[_Change], side: str) -> Image:
+def _make_image(relation: Relation, chosen: Sequence[_Change], side: str) -> Image:
     rows = [row for row, change in enumerate(chosen) if side in change.line]
     images = [chosen[row].line[side] for row in rows]
     absent = {at: np.array([column.name not in one for one in images]) for at, column in enumerate(relation.columns)}
     return Image(
-        tuple(array_of_json([one.get(column.name) for one in images], column) for column in relation.columns),
+        tuple(parse_array([one.get(column.name) for one in images], column) for column in relation.columns),
         np.array(rows, np.int64),
         {at: gone for at, gone in absent.items() if gone.any()},
     )

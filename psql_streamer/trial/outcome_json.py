@@ -10,19 +10,19 @@ import msgspec
 from psql_streamer.trial.trying import DeadLetter, Event, Tried
 
 
-def tried_to_json(tried: Tried) -> dict[str, Any]:
+def render_tried(tried: Tried) -> dict[str, Any]:
     """A JSON object, for msgspec."""
     return {
         "table": tried.table,
         "outcome": tried.outcome,
         "change": tried.line,
-        "events": [_event_to_json(event) for event in tried.events],
+        "events": [_render_event(event) for event in tried.events],
         "without_topic": tried.without_topic,
-        "dead_letters": [_dead_letter_to_json(letter) for letter in tried.dead_letters],
+        "dead_letters": [_render_dead_letter(letter) for letter in tried.dead_letters],
     }
 
 
-def indented(given: Any) -> str:
+def indent_json(given: Any) -> str:
     """JSON of many lines. Numbers keep their digits."""
     return msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
 
@@ -38,16 +38,16 @@ def as_json(data: bytes | None) -> Any:
     return msgspec.Raw(data)
 
 
-def key_as_json(key: bytes | None) -> Any:
+def render_key(key: bytes | None) -> Any:
     """As `as_json`; a key that is text and no JSON, as rules may give it, is a string."""
     made = as_json(key)
     if key is None or isinstance(made, msgspec.Raw):
         return made
-    text = text_of(key)
+    text = decode_line(key)
     return made if text is None else text
 
 
-def text_of(data: bytes) -> str | None:
+def decode_line(data: bytes) -> str | None:
     """Bytes that are text of one line; None for others."""
     try:
         text = data.decode()
@@ -56,7 +56,7 @@ def text_of(data: bytes) -> str | None:
     return text if text.isprintable() else None
 
 
-def shown(data: bytes) -> str:
+def show_bytes(data: bytes) -> str:
     """Text, or base64 of what is none."""
     try:
         return data.decode()
@@ -64,20 +64,20 @@ def shown(data: bytes) -> str:
         return base64.b64encode(data).decode()
 
 
-def _event_to_json(event: Event) -> dict[str, Any]:
+def _render_event(event: Event) -> dict[str, Any]:
     return {
         "topic": event.topic or None,
-        "key": key_as_json(event.key),
+        "key": render_key(event.key),
         "value": as_json(event.value),
-        "headers": {name: shown(value) for name, value in event.headers.items()},
+        "headers": {name: show_bytes(value) for name, value in event.headers.items()},
     }
 
 
-def _dead_letter_to_json(letter: DeadLetter) -> dict[str, Any]:
+def _render_dead_letter(letter: DeadLetter) -> dict[str, Any]:
     return {
         "topic": letter.topic or None,
         "reason": letter.reason,
         "rule": letter.rule,
         "column": letter.column,
-        "events": [_event_to_json(event) for event in letter.events],
+        "events": [_render_event(event) for event in letter.events],
     }

@@ -56,7 +56,7 @@ def deleted(before: Row) -> RowChange:
     return RowChange("delete", before, None)
 
 
-def lines_of_rows(
+def render_rows(
     table: str,
     rows: Sequence[Row | RowChange],
     types: Mapping[str, str],
@@ -76,23 +76,29 @@ def lines_of_rows(
         "table": name,
         "replica_identity": "full" if full else "default",
         "columns": [
-            {"name": one, "type": types.get(one) or _type_of(image.get(one) for image in images), "key": one in keys}
+            {
+                "name": one,
+                "type": types.get(one) or _choose_type(image.get(one) for image in images),
+                "key": one in keys,
+            }
             for one in names
         ],
     }
-    return [json.dumps({"relation": relation}), *(json.dumps(_line(change, names)) for change in changes)]
+    return [json.dumps({"relation": relation}), *(json.dumps(_render_change(change, names)) for change in changes)]
 
 
-def _line(change: RowChange, names: Sequence[str]) -> dict[str, Any]:
+def _render_change(change: RowChange, names: Sequence[str]) -> dict[str, Any]:
     whole = dict.fromkeys(names) if change.op == "insert" else {}
     images = {"before": change.before, "after": None if change.after is None else {**whole, **change.after}}
     shown = {
-        side: {name: _value(value) for name, value in one.items()} for side, one in images.items() if one is not None
+        side: {name: _render_value(value) for name, value in one.items()}
+        for side, one in images.items()
+        if one is not None
     }
     return {"op": change.op, **shown}
 
 
-def _type_of(values: Iterable[Any]) -> str:
+def _choose_type(values: Iterable[Any]) -> str:
     """By the first value that says something."""
     value = next((value for value in values if value is not None), "")
     if isinstance(value, datetime) and value.tzinfo is not None:
@@ -100,7 +106,7 @@ def _type_of(values: Iterable[Any]) -> str:
     return next((name for kind, name in _TYPES.items() if isinstance(value, kind)), "text")
 
 
-def _value(value: Any) -> Any:
+def _render_value(value: Any) -> Any:
     """JSON, or PostgreSQL's text form."""
     match value:
         case datetime() if value.tzinfo is not None:

@@ -51,66 +51,66 @@ class StandIns:
         self._made: dict[tuple[str, str], str] = {}
         self._taken: dict[str, set[str]] = defaultdict(set)
 
-    def of(self, text: str, kind: PgType | None) -> str:
+    def replace_text(self, text: str, kind: PgType | None) -> str:
         """The stand-in of a text form."""
         if kind is not None and kind.element is not None:
-            return self._of_array(text, kind.element)
+            return self._replace_array(text, kind.element)
         if kind is not None and kind.attributes:
-            return self._of_composite(text, kind)
+            return self._replace_composite(text, kind)
         if kind is not None and kind.logical is Logical.JSON:
-            return self._of_json(text)
+            return self._replace_json(text)
         if kind is not None and kind.logical is Logical.HSTORE:
-            return _HSTORE.sub(lambda found: found[1] + self._of_quoted(found[2], None), text)
-        group, make = _maker(kind)
+            return _HSTORE.sub(lambda found: found[1] + self._replace_quoted(found[2], None), text)
+        group, make = _choose_maker(kind)
         return self._find(text, group, make)
 
-    def uuid(self, text: str) -> str:
+    def replace_uuid(self, text: str) -> str:
         """The stand-in of a UUID."""
-        return self._find(text, "uuid", _uuid)
+        return self._find(text, "uuid", _draw_uuid)
 
-    def data(self, size: int) -> bytes:
+    def make_bytes(self, size: int) -> bytes:
         """So many bytes."""
         return secrets.token_bytes(size)
 
     def _find(self, text: str, group: str, make: _Make) -> str:
         key = (group, text)
         if key not in self._made:
-            self._made[key] = self._new(text, group, make)
+            self._made[key] = self._make_stand_in(text, group, make)
             self._taken[group].add(self._made[key])
         return self._made[key]
 
-    def _new(self, text: str, group: str, make: _Make) -> str:
+    def _make_stand_in(self, text: str, group: str, make: _Make) -> str:
         """One that stands in for nothing else. Where there are too few, it is a character longer."""
         taken, longer = self._taken[group], text
         for _ in range(_LONGER_BY):
             for attempt in range(_STAND_IN_ATTEMPTS):
-                found = make(longer, self._draw(group, text, attempt))
+                found = make(longer, self._make_random(group, text, attempt))
                 if found not in taken:
                     return found
             if group not in ("integer", "text"):
                 break
             longer += longer[-1:]
-        return make(text, self._draw(group, text, 0))
+        return make(text, self._make_random(group, text, 0))
 
-    def _draw(self, group: str, text: str, attempt: int) -> Random:
+    def _make_random(self, group: str, text: str, attempt: int) -> Random:
         given = f"{group}\0{attempt}\0{text}".encode("utf-8", "surrogateescape")
         return Random(hmac.digest(self._secret, given, "sha256"))  # noqa: S311 - the secret is in the seed
 
-    def _of_quoted(self, quoted: str, kind: PgType | None) -> str:
+    def _replace_quoted(self, quoted: str, kind: PgType | None) -> str:
         inner = re.sub(r"\\(.)|\"\"", lambda found: found[1] or '"', quoted[1:-1], flags=re.DOTALL)
-        return _quoted(self.of(inner, kind))
+        return _quote_element(self.replace_text(inner, kind))
 
-    def _of_array(self, text: str, element: PgType) -> str:
+    def _replace_array(self, text: str, element: PgType) -> str:
         bounds, braces, elements = text.partition("={") if text.startswith("[") else ("", "", text)
 
         def other(found: re.Match[str]) -> str:
             if found[1]:
-                return self._of_quoted(found[1], element)
-            return found[0] if found[0] == "NULL" else _quoted_if_needed(self.of(found[0], element))
+                return self._replace_quoted(found[1], element)
+            return found[0] if found[0] == "NULL" else _quote_if_needed(self.replace_text(found[0], element))
 
         return bounds + braces + _ARRAY_ELEMENT.sub(other, elements)
 
-    def _of_composite(self, text: str, kind: PgType) -> str:
+    def _replace_composite(self, text: str, kind: PgType) -> str:
         """Fields are told by the commas before them."""
         made, place, at = "", 0, 0
         for found in _FIELD.finditer(text):
@@ -118,13 +118,15 @@ class StandIns:
             place += between.count(",")
             attribute = kind.attributes[min(place, len(kind.attributes) - 1)].type
             other = (
-                self._of_quoted(found[1], attribute) if found[1] else _quoted_if_needed(self.of(found[0], attribute))
+                self._replace_quoted(found[1], attribute)
+                if found[1]
+                else _quote_if_needed(self.replace_text(found[0], attribute))
             )
             made += between + other
             at = found.end()
         return made + text[at:]
 
-    def _of_json(self, text: str) -> str:
+    def _replace_json(self, text: str) -> str:
         """With the names of its members."""
 
         def other(found: re.Match[str]) -> str:
@@ -133,29 +135,33 @@ class StandIns:
                 return found[0]
             if string is not None:
                 parts = re.split(r"(\\u[0-9a-fA-F]{4}|\\.)", string)
-                return '"' + "".join(self.of(one, None) if at % 2 == 0 else one for at, one in enumerate(parts)) + '"'
+                return (
+                    '"'
+                    + "".join(self.replace_text(one, None) if at % 2 == 0 else one for at, one in enumerate(parts))
+                    + '"'
+                )
             if number is not None:
-                return self._find(number, *(("integer", _integer) if number.lstrip("-").isdigit() else _NUMERIC))
+                return self._find(number, *(("integer", _draw_integer) if number.lstrip("-").isdigit() else _NUMERIC))
             return "true" if self._find(found[0][0], *_BOOLEAN) == "t" else "false"
 
         return _JSON.sub(other, text)
 
 
-def _quoted(text: str) -> str:
+def _quote_element(text: str) -> str:
     """An element of an array, or a field of a row."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-def _quoted_if_needed(text: str) -> str:
-    return _quoted(text) if text == "NULL" or re.search(r"[{}(),;\"\\\s]", text) else text
+def _quote_if_needed(text: str) -> str:
+    return _quote_element(text) if text == "NULL" or re.search(r"[{}(),;\"\\\s]", text) else text
 
 
-def _characters(text: str, draw: Random) -> str:
-    return "".join(_character(one, draw) for one in text)
+def _draw_characters(text: str, draw: Random) -> str:
+    return "".join(_draw_character(one, draw) for one in text)
 
 
-def _character(one: str, draw: Random) -> str:
+def _draw_character(one: str, draw: Random) -> str:
     if one.isascii():
         if one.isdigit():
             return draw.choice("0123456789")
@@ -165,43 +171,49 @@ def _character(one: str, draw: Random) -> str:
     return draw.choice(_OTHER_UPPER if one.isupper() else _OTHER_LOWER) if one.isalpha() else one
 
 
-def _digits(text: str, draw: Random) -> str:
+def _draw_digits(text: str, draw: Random) -> str:
     """As many, and no zero in front where there was none."""
     rest = "".join(draw.choice("0123456789") for _ in text[1:])
     return (text[:1] if text.startswith("0") else draw.choice("123456789")) + rest
 
 
-def _integer(text: str, draw: Random) -> str:
+def _draw_integer(text: str, draw: Random) -> str:
     """As long, and within the smallest type that holds it."""
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     if not digits.isdigit():
-        return _characters(text, draw)
+        return _draw_characters(text, draw)
     magnitude = int(digits) - bool(sign)
     limit = next((one for one in _INTEGER_LIMITS if magnitude <= one), 10 ** len(digits))
     least = 10 ** (len(digits) - 1) if len(digits) > 1 or sign else 0
     return f"{sign}{draw.randint(least, max(least, min(limit, 10 ** len(digits) - 1)))}"
 
 
-def _number(text: str, draw: Random) -> str:
+def _draw_number(text: str, draw: Random) -> str:
     """The exponent stays. NaN and Infinity stay, too."""
     mantissa, mark, exponent = text.partition("e")
     if not mark:
-        return re.sub(r"\d+", lambda found: _whole_or_fraction(found, mantissa, draw), mantissa)
+        return re.sub(r"\d+", lambda found: _draw_number_part(found, mantissa, draw), mantissa)
     if exponent.startswith("-"):  # it may be the type's last one, and so may the other
-        return "9".join(re.split(r"\d", _characters(mantissa, draw), maxsplit=1)) + mark + exponent
+        return "9".join(re.split(r"\d", _draw_characters(mantissa, draw), maxsplit=1)) + mark + exponent
     return (
-        re.sub(r"\d(\.\d)?", lambda found: "1.0" if found[1] else "1", _characters(mantissa, draw), count=1)
+        re.sub(r"\d(\.\d)?", lambda found: "1.0" if found[1] else "1", _draw_characters(mantissa, draw), count=1)
         + mark
         + exponent
     )
 
 
-def _whole_or_fraction(found: re.Match[str], text: str, draw: Random) -> str:
+def _draw_number_part(found: re.Match[str], text: str, draw: Random) -> str:
     behind_point = found.start() > 0 and text[found.start() - 1] == "."
-    return _characters(found[0], draw) if behind_point else found[0] if found[0] == "0" else _digits(found[0], draw)
+    return (
+        _draw_characters(found[0], draw)
+        if behind_point
+        else found[0]
+        if found[0] == "0"
+        else _draw_digits(found[0], draw)
+    )
 
 
-def _moment(text: str, draw: Random) -> str:
+def _draw_moment(text: str, draw: Random) -> str:
     """A date between 1970 and 2035, a time of a day. The zone stays."""
 
     def other(found: re.Match[str]) -> str:
@@ -209,78 +221,78 @@ def _moment(text: str, draw: Random) -> str:
             day = _FIRST_DAY + timedelta(days=draw.randrange(_DAYS))
             return ("1" + found[1][1:-4] if len(found[1]) > len("2000") else "") + day.isoformat()
         clock = f"{draw.randrange(24):02}:{draw.randrange(60):02}:{draw.randrange(60):02}"
-        fraction = "" if not found[3] else "." + _characters(found[3][:-1], draw) + draw.choice("123456789")
+        fraction = "" if not found[3] else "." + _draw_characters(found[3][:-1], draw) + draw.choice("123456789")
         return clock + fraction
 
     return _MOMENT.sub(other, text)
 
 
-def _interval(text: str, draw: Random) -> str:
+def _draw_interval(text: str, draw: Random) -> str:
     def other(found: re.Match[str]) -> str:
         if found[1]:
-            return f"{_characters(found[1], draw)}:{draw.randrange(60):02}:{draw.randrange(60):02}"
+            return f"{_draw_characters(found[1], draw)}:{draw.randrange(60):02}:{draw.randrange(60):02}"
         most = len("178000000")  # years; a number as long may be the largest
-        return "10" + _characters(found[0][2:], draw) if len(found[0]) >= most else _digits(found[0], draw)
+        return "10" + _draw_characters(found[0][2:], draw) if len(found[0]) >= most else _draw_digits(found[0], draw)
 
     return _INTERVAL.sub(other, text)
 
 
-def _uuid(text: str, draw: Random) -> str:
+def _draw_uuid(text: str, draw: Random) -> str:
     """Version and variant stay."""
     kept = (14, 19)
     return "".join(draw.choice(_HEX) if one in _HEX and at not in kept else one for at, one in enumerate(text.lower()))
 
 
-def _hexadecimal(text: str, draw: Random) -> str:
+def _draw_hexadecimal(text: str, draw: Random) -> str:
     return re.sub(r"[0-9a-f]", lambda _: draw.choice(_HEX), text)
 
 
-def _bytes(text: str, draw: Random) -> str:
-    return text[:2] + _hexadecimal(text[2:], draw) if text.startswith("\\x") else _characters(text, draw)
+def _draw_bytes(text: str, draw: Random) -> str:
+    return text[:2] + _draw_hexadecimal(text[2:], draw) if text.startswith("\\x") else _draw_characters(text, draw)
 
 
-def _address(text: str, draw: Random) -> str:
+def _draw_address(text: str, draw: Random) -> str:
     """Of a network or a host. Zeros stay, and so does the length of the prefix."""
     address, slash, prefix = text.partition("/")
     if ":" in address:
-        return _hexadecimal(address, draw) + slash + prefix
+        return _draw_hexadecimal(address, draw) + slash + prefix
     return re.sub(r"[1-9]\d*", lambda _: str(draw.randint(1, 254)), address) + slash + prefix
 
 
-def _markup(text: str, draw: Random) -> str:
+def _draw_markup(text: str, draw: Random) -> str:
     """With its tags, but not with the values of attributes."""
     parts = _TAG.split(text)
     return "".join(
-        _characters(part, draw)
+        _draw_characters(part, draw)
         if at % 2 == 0
-        else re.sub(r"([\"']).*?\1", lambda found: found[1] + _characters(found[0][1:-1], draw) + found[1], part)
+        else re.sub(r"([\"']).*?\1", lambda found: found[1] + _draw_characters(found[0][1:-1], draw) + found[1], part)
         for at, part in enumerate(parts)
     )
 
 
-def _range(text: str, draw: Random) -> str:
+def _draw_range(text: str, draw: Random) -> str:
     """Bounds in their order."""
 
     def other(found: re.Match[str]) -> str:
-        made = [_bound(bound, draw) for bound in (found[2], found[3])]
-        low, high = sorted(made, key=_place) if all(made) else made
+        made = [_draw_bound(bound, draw) for bound in (found[2], found[3])]
+        low, high = sorted(made, key=_find_place) if all(made) else made
         return f"{found[1]}{low},{high}{found[4]}"
 
-    return _RANGE.sub(other, text) if _RANGES.fullmatch(text) else _characters(text, draw)
+    return _RANGE.sub(other, text) if _RANGES.fullmatch(text) else _draw_characters(text, draw)
 
 
-def _bound(bound: str, draw: Random) -> str:
+def _draw_bound(bound: str, draw: Random) -> str:
     text, quote = (bound[1:-1], '"') if bound.startswith('"') else (bound, "")
     if text in _NO_NUMBERS:
         return bound
     if re.match(r"\d{4,}-\d\d-\d\d", text):
-        return quote + _moment(text, draw) + quote
+        return quote + _draw_moment(text, draw) + quote
     number = _NUMBER.fullmatch(text)
-    make = _characters if number is None else _integer if text.lstrip("-").isdigit() else _number
+    make = _draw_characters if number is None else _draw_integer if text.lstrip("-").isdigit() else _draw_number
     return quote + make(text, draw) + quote
 
 
-def _place(bound: str) -> tuple[Decimal, str]:
+def _find_place(bound: str) -> tuple[Decimal, str]:
     """Where a bound stands among others of its kind."""
     text = bound.strip('"')
     ends = {"-infinity": Decimal("-1e99"), "infinity": Decimal("1e99"), "nan": Decimal("2e99")}
@@ -289,64 +301,64 @@ def _place(bound: str) -> tuple[Decimal, str]:
     return (Decimal(text), "") if _NUMBER.fullmatch(text) else (Decimal(0), text)
 
 
-def _figure(text: str, draw: Random) -> str:
+def _draw_figure(text: str, draw: Random) -> str:
     """Points: a line must not have zeros alone."""
-    return _NUMBER.sub(lambda found: _number(found[0], draw), text)
+    return _NUMBER.sub(lambda found: _draw_number(found[0], draw), text)
 
 
-def _vector(text: str, draw: Random) -> str:
-    return _NUMBER.sub(lambda found: _integer(found[0], draw), text)
+def _draw_vector(text: str, draw: Random) -> str:
+    return _NUMBER.sub(lambda found: _draw_integer(found[0], draw), text)
 
 
-def _money(text: str, draw: Random) -> str:
+def _draw_money(text: str, draw: Random) -> str:
     """As the locale writes it. The first digit is 1, so that the largest amount stays in its range."""
-    return re.sub(r"\d", "1", _characters(text, draw), count=1)
+    return re.sub(r"\d", "1", _draw_characters(text, draw), count=1)
 
 
-def _bits(text: str, draw: Random) -> str:
+def _draw_bits(text: str, draw: Random) -> str:
     return "".join(draw.choice("01") for _ in text)
 
 
-def _boolean(_: str, draw: Random) -> str:
+def _draw_boolean(_: str, draw: Random) -> str:
     return draw.choice("tf")
 
 
-_BOOLEAN: tuple[str, _Make] = ("boolean", _boolean)
-_NUMERIC: tuple[str, _Make] = ("numeric", _number)
+_BOOLEAN: tuple[str, _Make] = ("boolean", _draw_boolean)
+_NUMERIC: tuple[str, _Make] = ("numeric", _draw_number)
 _BY_LOGICAL: Mapping[Logical, tuple[str, _Make]] = {
-    Logical.BIT: ("bit", _bits),
-    Logical.VARBIT: ("bit", _bits),
+    Logical.BIT: ("bit", _draw_bits),
+    Logical.VARBIT: ("bit", _draw_bits),
     Logical.BOOLEAN: _BOOLEAN,
-    Logical.BYTES: ("bytes", _bytes),
+    Logical.BYTES: ("bytes", _draw_bytes),
     Logical.FLOAT4: _NUMERIC,
     Logical.FLOAT8: _NUMERIC,
     Logical.NUMERIC: _NUMERIC,
-    Logical.INTERVAL: ("interval", _interval),
-    Logical.MONEY: ("money", _money),
-    Logical.UUID: ("uuid", _uuid),
-    Logical.XML: ("xml", _markup),
-    **dict.fromkeys((Logical.INT2, Logical.INT4, Logical.INT8, Logical.OID, Logical.XID), ("integer", _integer)),
-    **dict.fromkeys((Logical.DATE, Logical.TIME, Logical.TIMETZ), ("moment", _moment)),
-    **dict.fromkeys((Logical.TIMESTAMP, Logical.TIMESTAMPTZ), ("moment", _moment)),
+    Logical.INTERVAL: ("interval", _draw_interval),
+    Logical.MONEY: ("money", _draw_money),
+    Logical.UUID: ("uuid", _draw_uuid),
+    Logical.XML: ("xml", _draw_markup),
+    **dict.fromkeys((Logical.INT2, Logical.INT4, Logical.INT8, Logical.OID, Logical.XID), ("integer", _draw_integer)),
+    **dict.fromkeys((Logical.DATE, Logical.TIME, Logical.TIMETZ), ("moment", _draw_moment)),
+    **dict.fromkeys((Logical.TIMESTAMP, Logical.TIMESTAMPTZ), ("moment", _draw_moment)),
 }
 _BY_NAME: Mapping[str, tuple[str, _Make]] = {
-    **dict.fromkeys(("inet", "cidr"), ("address", _address)),
-    **dict.fromkeys(("macaddr", "macaddr8"), ("mac", _hexadecimal)),
-    **dict.fromkeys(("point", "lseg", "path", "box", "polygon", "line", "circle"), ("figure", _figure)),
-    **dict.fromkeys(("int2vector", "oidvector"), ("vector", _vector)),
+    **dict.fromkeys(("inet", "cidr"), ("address", _draw_address)),
+    **dict.fromkeys(("macaddr", "macaddr8"), ("mac", _draw_hexadecimal)),
+    **dict.fromkeys(("point", "lseg", "path", "box", "polygon", "line", "circle"), ("figure", _draw_figure)),
+    **dict.fromkeys(("int2vector", "oidvector"), ("vector", _draw_vector)),
 }
 
 
-def _maker(kind: PgType | None) -> tuple[str, _Make]:
+def _choose_maker(kind: PgType | None) -> tuple[str, _Make]:
     """Which values must have different stand-ins, and what makes one."""
     if kind is None:
-        return "text", _characters
+        return "text", _draw_characters
     if kind.labels:
         return f"enum {kind.oid}", lambda _, draw: draw.choice(kind.labels)
     if kind.name in _BY_NAME:
         return _BY_NAME[kind.name]
     if kind.name.endswith("range"):
-        return "range", _range
+        return "range", _draw_range
     if kind.form is JsonForm.INTEGER:
-        return "integer", _integer
-    return _BY_LOGICAL.get(kind.logical, ("text", _characters))
+        return "integer", _draw_integer
+    return _BY_LOGICAL.get(kind.logical, ("text", _draw_characters))

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.cells import CellTable, convert_to_cells
 from psql_streamer.config import Config
-from psql_streamer.errors import ConfigError, HandlerError, Outcome, outcome
+from psql_streamer.errors import ConfigError, HandlerError, Outcome, choose_outcome
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.formats import format_class
 from psql_streamer.events.options import EventOptions
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
-from psql_streamer.events.source_fields import fields_of
+from psql_streamer.events.source_fields import choose_fields
 from psql_streamer.interfaces import Handler
 from psql_streamer.model import Batch, Changes, Rejection
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import SinkOptions
-from psql_streamer.trial.event_lines import Line, changes_to_lines
+from psql_streamer.trial.event_lines import Line, render_changes
 
 _TRIAL_ATTEMPTS = 6
 """Of a batch behind which an engine ends: a row that ends it twice is looked for and named."""
@@ -84,10 +84,10 @@ class Trial:
             handler.attach(sources, None)
         self._options = config.sinks[name].options
 
-    def changelogs(self) -> Iterator[tuple[str, str]]:
+    def list_changelogs(self) -> Iterator[tuple[str, str]]:
         """Lookups that follow the changes of a table, and its name: where they begin is not in the changes."""
         for handler in self.handlers:
-            yield from handler.options.followed_tables()
+            yield from handler.options.list_followed_tables()
 
     def start(self) -> None:
         """Start the handlers: an engine takes seconds."""
@@ -104,16 +104,16 @@ class Trial:
 
         fits: whether a table (schema, table) is among them; the others go through the handlers all the same.
         """
-        encoder = _encoder(self._options)
+        encoder = _make_encoder(self._options)
         try:
             for batch in batches:
-                yield from _paired(batch, self._handle(batch), encoder, self._options, fits)
+                yield from _pair_changes(batch, self._handle(batch), encoder, self._options, fits)
         finally:
             encoder.stop()
 
     def _handle(self, batch: Batch) -> Batch:
         for handler in self.handlers:
-            batch = _handled(handler, batch)
+            batch = _run_handler(handler, batch)
         return batch
 
 
@@ -123,22 +123,22 @@ def _choose(config: Config, sink: str | None) -> str:
             raise ConfigError([f"{config.name}: which sink: say it with --sink: {', '.join(config.sinks)}"])
         return next(iter(config.sinks))
     if sink not in config.sinks:
-        raise ConfigError([f'{config.name}: there is no sink "{sink}"{nearest(sink, config.sinks)}'])
+        raise ConfigError([f'{config.name}: there is no sink "{sink}"{suggest_nearest(sink, config.sinks)}'])
     return sink
 
 
-def _handled(handler: Handler, batch: Batch) -> Batch:
+def _run_handler(handler: Handler, batch: Batch) -> Batch:
     """As the service does it: what may pass is tried again."""
     for attempt in range(1, _TRIAL_ATTEMPTS + 1):
         try:
             return handler.handle(batch)
         except HandlerError as error:
-            if attempt == _TRIAL_ATTEMPTS or outcome(error) is not Outcome.RETRY:
+            if attempt == _TRIAL_ATTEMPTS or choose_outcome(error) is not Outcome.RETRY:
                 raise
     raise AssertionError
 
 
-def _encoder(options: SinkOptions) -> Encoder:
+def _make_encoder(options: SinkOptions) -> Encoder:
     """The sink's own; of a sink that writes no events, those of the format that is the default."""
     if isinstance(options, EventOptions):
         return options.make_encoder()
@@ -146,21 +146,21 @@ def _encoder(options: SinkOptions) -> Encoder:
     return Encoder(default(default.Options()), Router({}, "", _ANY_TOPIC, ""), {})
 
 
-def _paired(
+def _pair_changes(
     given: Batch, made: Batch, encoder: Encoder, options: SinkOptions, fits: Callable[[str, str], bool]
 ) -> Iterator[Tried]:
     """By their place in the batch, which a handler does not change."""
-    cells = cells_of(made.changes)
+    cells = convert_to_cells(made.changes)
     wanted = [one for one in given.changes if fits(one.relation.schema, one.relation.table)]
-    lines = sorted(((order, one, line) for one in wanted for order, line in changes_to_lines(one, given)), key=_order)
+    lines = sorted(((order, one, line) for one in wanted for order, line in render_changes(one, given)), key=_order)
     for order, changes, line in lines:
         records = _encode(encoder, made, cells.take(np.flatnonzero(cells.batch_order == order)))
         yield Tried(
             str(changes.relation),
             line,
-            f"({fields_of(given.source).show_commit(line['commit'])}, {line['seq']})",
-            tuple(_events(records, options)),
-            tuple(_dead_letters(order, made, encoder, options)),
+            f"({choose_fields(given.source).show_commit(line['commit'])}, {line['seq']})",
+            tuple(_make_events(records, options)),
+            tuple(_make_dead_letters(order, made, encoder, options)),
             sum(records.skipped.values()) + records.excluded,
         )
 
@@ -170,28 +170,28 @@ def _order(found: tuple[int, Changes, Line]) -> int:
 
 
 def _encode(encoder: Encoder, batch: Batch, changes: CellTable | tuple[Changes, ...]) -> Records:
-    return encoder.encode(batch.only(changes))
+    return encoder.encode(batch.with_only(changes))
 
 
-def _dead_letters(order: int, made: Batch, encoder: Encoder, options: SinkOptions) -> Iterator[DeadLetter]:
+def _make_dead_letters(order: int, made: Batch, encoder: Encoder, options: SinkOptions) -> Iterator[DeadLetter]:
     topic = options.topic_of_rejected_rows
     for rejection in made.rejections:
         rows = np.flatnonzero(rejection.changes.batch_order == order)
         if len(rows):
             records = _encode(encoder, made, (rejection.changes.take(rows),))
-            yield _dead_letter(rejection, topic, tuple(_events(records, options)))
+            yield _make_dead_letter(rejection, topic, tuple(_make_events(records, options)))
 
 
-def _dead_letter(rejection: Rejection, topic: str, events: tuple[Event, ...]) -> DeadLetter:
+def _make_dead_letter(rejection: Rejection, topic: str, events: tuple[Event, ...]) -> DeadLetter:
     return DeadLetter(topic, rejection.reason, rejection.rule, rejection.column, events)
 
 
-def _events(records: Records, options: SinkOptions) -> Iterator[Event]:
+def _make_events(records: Records, options: SinkOptions) -> Iterator[Event]:
     has_topics = isinstance(options, EventOptions)
     for at in range(len(records)):
         headers: dict[str, Any] = {name: column[at].as_py() for name, column in records.headers.items()}
         yield Event(
-            records.topic_of(at) if has_topics else "",
+            records.look_up_topic(at) if has_topics else "",
             records.keys[at].as_py(),
             records.values[at].as_py(),
             {name: value for name, value in headers.items() if value is not None},

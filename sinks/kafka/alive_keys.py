@@ -17,7 +17,7 @@ from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import AliveKeys, KeysRequest
 from psql_streamer.snapshots import KeyForm
 from sinks.kafka.options import KafkaSinkOptions
-from sinks.kafka.record_rows import Headers, NotReadableError, RecordRow, read_record, readable_formats
+from sinks.kafka.record_rows import Headers, NotReadableError, RecordRow, list_readable_formats, read_record
 
 _RECORDS_AT_ONCE = 10_000
 _SILENT_SECONDS = 60.0
@@ -36,8 +36,8 @@ Place = tuple[str, int]
 
 
 def find_alive_keys(sink: str, options: KafkaSinkOptions, request: KeysRequest, log: logging.Logger) -> AliveKeys:
-    """See Sink.alive_keys."""
-    if options.format not in readable_formats():
+    """See Sink.find_alive_keys."""
+    if options.format not in list_readable_formats():
         raise SinkRefused(f'sink {sink}: events of the format "{options.format}" are not read', _AS_FILE)
     topics = _choose_topics(sink, options, request)
     form = KeyForm.DEBEZIUM if options.format == "debezium" else KeyForm.JSON
@@ -45,9 +45,9 @@ def find_alive_keys(sink: str, options: KafkaSinkOptions, request: KeysRequest, 
 
 
 def _choose_topics(sink: str, options: KafkaSinkOptions, request: KeysRequest) -> Sequence[str]:
-    router = options.router()
+    router = options.make_router()
     table = f"{request.schema}.{request.table}"
-    topics = [route.topic for route in router.topics(request.source, request.schema, request.table)]
+    topics = [route.topic for route in router.find_routes(request.source, request.schema, request.table)]
     if not topics:
         raise SinkRefused(f"sink {sink} writes {table} to no topic", f"name another sink, or {_AS_FILE}")
     if request.topic is not None:
@@ -61,9 +61,9 @@ def _choose_topics(sink: str, options: KafkaSinkOptions, request: KeysRequest) -
 
 def _require_own_topics(sink: str, options: KafkaSinkOptions, request: KeysRequest, topics: Sequence[str]) -> None:
     """Records of this format do not say of which source they are."""
-    router = options.router()
+    router = options.make_router()
     for source in options.sources:
-        others = {route.topic for route in router.topics(source, request.schema, request.table)}
+        others = {route.topic for route in router.find_routes(source, request.schema, request.table)}
         if source != request.source and not others.isdisjoint(topics):
             raise SinkRefused(
                 f"sink {sink} writes {request.schema}.{request.table} of source {source} to the same topic, and its "
@@ -79,10 +79,10 @@ def _read(
     judge = _Judge(options.format, request)
     try:
         with _Reading(options, topics, log) as reading:
-            for messages in reading.messages():
-                keys.note(judge.rows(messages))
+            for messages in reading.read_messages():
+                keys.note(judge.judge_records(messages))
                 reading.tell(request.on_wait)
-        yield from keys.alive()
+        yield from keys.list_alive()
     finally:
         keys.close()
 
@@ -97,7 +97,7 @@ class _Judge:
         self._request = request
         self._origin: tuple[str, ...] | None = None
 
-    def rows(self, messages: Sequence[Message]) -> Iterator[tuple[bytes, Place, bool]]:
+    def judge_records(self, messages: Sequence[Message]) -> Iterator[tuple[bytes, Place, bool]]:
         """Key, where, and whether its row is there behind it. Records without a key say nothing."""
         for message in messages:
             key = message.key()
@@ -163,7 +163,7 @@ class _KeyTable:
         )
         self._database.execute("COMMIT")
 
-    def alive(self) -> Iterator[bytes]:
+    def list_alive(self) -> Iterator[bytes]:
         """Each once."""
         for (key,) in self._database.execute("SELECT DISTINCT key FROM alive ORDER BY key"):
             yield key
@@ -184,13 +184,13 @@ class _Reading:
         self._tell_at = time.monotonic() + _TELL_SECONDS
 
     def __enter__(self) -> Self:
-        self._consumer = Consumer(self._options.consumer_properties(), logger=self._log)
+        self._consumer = Consumer(self._options.make_consumer_properties(), logger=self._log)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def messages(self) -> Iterator[Sequence[Message]]:
+    def read_messages(self) -> Iterator[Sequence[Message]]:
         """Blocks of records. SinkUnavailable."""
         try:
             self._assign()

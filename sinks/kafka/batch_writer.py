@@ -15,11 +15,11 @@ from psql_streamer.batching import FEW_ROWS, REQUEST_RECORDS, TOGETHER_BATCHES
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch, Marker
-from sinks.kafka.dead_letters import DeadLetters, advice, describe
+from sinks.kafka.dead_letters import DeadLetters, describe, suggest_remedy
 from sinks.kafka.delivery import Delivery, Rejections
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.outgoing import Outgoing, join
-from sinks.kafka.partitioner import NO_PARTITION, partitions
+from sinks.kafka.partitioner import NO_PARTITION, compute_partitions
 from sinks.kafka.rejected_rows import RejectedRows
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.topics import TopicRefused, Topics
@@ -96,7 +96,7 @@ class Unfinished:
         """Other records of a batch; only while nothing is handed over."""
         one.records, self._shipment = records, None
 
-    def rejections(self) -> Iterator[tuple[Begun, Rejections]]:
+    def group_rejections(self) -> Iterator[tuple[Begun, Rejections]]:
         """What Kafka rejects, by the batch that it is of and by its place there."""
         rejected, first = self.shipment.rejected, 0
         for one in self.begun:
@@ -108,7 +108,7 @@ class Unfinished:
     def write_again(self) -> None:
         """Nothing of it was written after all. What Kafka rejects is still known."""
         if self._shipment is not None:
-            self._shipment = self._shipment.of_rest()
+            self._shipment = self._shipment.make_fresh_copy()
         for one in self.begun:
             one.write_again()
 
@@ -139,15 +139,15 @@ class BatchWriter:
             self._write_rejected_rows(delivery, topics, one)
             self._skip_impossible_messages(topics, unfinished, one)
         self._deliver(delivery, topics, unfinished)
-        for one, rejected in unfinished.rejections():
+        for one, rejected in unfinished.group_rejections():
             self._put_aside(delivery, topics, one, rejected)
 
     def _deliver(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
         shipment = unfinished.shipment
         delivery.settle(shipment)
         if shipment.waiting:
-            counts = topics.partitions(shipment.records.topic_names)
-            shipment.direct(self._partitions(shipment.records, counts))
+            counts = topics.count_partitions(shipment.records.topic_names)
+            shipment.direct(self._choose_partitions(shipment.records, counts))
             self.batches_at_once = self._count_batches(shipment.records, counts, len(unfinished.begun))
         delivery.deliver(shipment)
 
@@ -155,10 +155,10 @@ class BatchWriter:
         """Leave out messages whose topics brokers do not make, before anything is written."""
         while one.batch.messages and unfinished.untouched:
             try:
-                topics.partitions(one.records.topic_names)
+                topics.count_partitions(one.records.topic_names)
             except TopicRefused as error:
                 records = one.records
-                if not (messages := _messages_to(error.topic, records)):
+                if not (messages := _count_messages(error.topic, records)):
                     raise
                 skipped = Counter(records.skipped_messages) + messages
                 unfinished.replace_records(one, replace(records.drop_topic(error.topic), skipped_messages=skipped))
@@ -173,16 +173,16 @@ class BatchWriter:
         if begun.rejected_rows is None:
             begun.rejected_rows = RejectedRows(topic, self._encoder.encode, begun.batch)
         if topic and begun.rejected_rows:
-            topics.partitions((topic,))
+            topics.count_partitions((topic,))
         for records in begun.rejected_rows.deliver(delivery):
             begun.put_aside.append(records)
             self._log.warning("%d rows that a rule put aside went to topic %s", len(records), topic)
 
-    def _partitions(self, records: Outgoing, counts: NDArray[np.int32]) -> NDArray[np.int32]:
+    def _choose_partitions(self, records: Outgoing, counts: NDArray[np.int32]) -> NDArray[np.int32]:
         """Where each record goes. counts: the partitions of each topic."""
         if not self._own_partitioner:
             return records.partitions
-        return partitions(records.keys, counts[records.topics])
+        return compute_partitions(records.keys, counts[records.topics])
 
     def _count_batches(self, records: Outgoing, counts: NDArray[np.int32], batches: int) -> int:
         """As many as give each partition a request of REQUEST_RECORDS records, where every batch is like these.
@@ -203,16 +203,16 @@ class BatchWriter:
             return
         if topic:
             if begun.letters is None or len(begun.letters) != len(rejected):
-                topics.partitions((topic,))
+                topics.count_partitions((topic,))
                 begun.letters = DeadLetters(topic, records, rejected)
             refused = begun.letters.deliver(delivery)
             self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
         else:
             refused = rejected
         for index, error in refused.items():
-            where = topic or records.topic_of(index)
+            where = topic or records.look_up_topic(index)
             what = f'topic "{where}" rejects {describe(records, index)}: {error.str()}'
-            raise SinkRefused(what, advice(error))
+            raise SinkRefused(what, suggest_remedy(error))
         begun.dead_lettered = len(rejected)
 
 
@@ -230,9 +230,9 @@ def _to_outgoing(records: Records) -> Outgoing:
     )
 
 
-def _messages_to(topic: str, records: Records) -> Counter[str]:
+def _count_messages(topic: str, records: Records) -> Counter[str]:
     """The logical messages to a topic by prefix; none when something else goes there, too."""
     at = np.flatnonzero(records.topics == records.topic_names.index(topic))
     if (records.op[at] != Marker.MESSAGE).any():
         return Counter()
-    return Counter(records.table_of(index) for index in at.tolist())
+    return Counter(records.look_up_table(index) for index in at.tolist())

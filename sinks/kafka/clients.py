@@ -64,7 +64,7 @@ class Clients:
 
     def produce(self, records: Outgoing, at: Index) -> NDArray[np.int32]:
         """See Producer.produce. A queue that is full keeps no record from another client's."""
-        clients = self._clients_of(records.topic_names)
+        clients = self._look_up_client_numbers(records.topic_names)
         if len(self._all) == 1:
             return self._all[0].produce(records, at)
         chosen, errors = clients[records.topics[at]], np.zeros(len(at), np.int32)
@@ -78,13 +78,13 @@ class Clients:
         share = seconds / len(self._all)
         for client in self._all:
             self._reports += client.flush(share) if client.outstanding else client.poll()
-        return self._reported()
+        return self._take_reports()
 
     def poll(self) -> list[Report]:
         """See Producer.poll."""
         for client in self._all:
             self._reports += client.poll()
-        return self._reported()
+        return self._take_reports()
 
     def give_up(self) -> list[Report] | None:
         """See Producer.give_up; None if any client does not say."""
@@ -92,34 +92,34 @@ class Clients:
         return (
             None
             if None in reports
-            else self._reported() + [report for of_client in reports for report in of_client or ()]
+            else self._take_reports() + [report for of_client in reports for report in of_client or ()]
         )
 
-    def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """See Producer.metadata. A client whose topics have other numbers of partitions than it was told asks, too."""
+    def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
+        """See Producer.read_metadata. A client asks, too, whose topics have more or fewer partitions than it knows."""
         if topic is not None:
-            return self._client(topic).metadata(topic, timeout)
-        found = self._all[0].metadata(None, timeout)
+            return self._look_up_client(topic).read_metadata(topic, timeout)
+        found = self._all[0].read_metadata(None, timeout)
         for client, topics in zip(self._all[1:], self._topics[1:], strict=True):
             counts = {name: found[name].partitions for name in topics if name in found}
             if any(self._told.get(name) != count for name, count in counts.items()):
-                client.metadata(None, timeout)
+                client.read_metadata(None, timeout)
                 self._told.update(counts)
         return found
 
-    def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """See Producer.metadata_of, with a question of each client that has some of them."""
+    def read_metadata_together(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
+        """See Producer.read_metadata_together, with a question of each client that has some of them."""
         of_clients: dict[int, list[str]] = {}
-        for topic, number in zip(topics, self._clients_of(tuple(topics)).tolist(), strict=True):
+        for topic, number in zip(topics, self._look_up_client_numbers(tuple(topics)).tolist(), strict=True):
             of_clients.setdefault(number, []).append(topic)
         found: dict[str, TopicMetadata] = {}
         for number, some in of_clients.items():
-            found.update(self._all[number].metadata_of(some, timeout))
+            found.update(self._all[number].read_metadata_together(some, timeout))
         return found
 
-    def partitions(self, topics: set[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
-        """See Producer.partitions."""
-        return self._all[0].partitions(topics, timeout)
+    def read_partition_states(self, topics: set[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
+        """See Producer.read_partition_states."""
+        return self._all[0].read_partition_states(topics, timeout)
 
     def close(self) -> None:
         """See Producer.close."""
@@ -127,15 +127,15 @@ class Clients:
         for client in self._all:
             client.close()
 
-    def _reported(self) -> list[Report]:
+    def _take_reports(self) -> list[Report]:
         """What was reported, before one that failed for good raised, too."""
         reports, self._reports = self._reports, []
         return reports
 
-    def _client(self, topic: str) -> Producer:
-        return self._all[int(self._clients_of((topic,))[0])]
+    def _look_up_client(self, topic: str) -> Producer:
+        return self._all[int(self._look_up_client_numbers((topic,))[0])]
 
-    def _clients_of(self, topics: tuple[str, ...]) -> NDArray[np.intp]:
+    def _look_up_client_numbers(self, topics: tuple[str, ...]) -> NDArray[np.intp]:
         """The number of each topic's client. Most batches have the topics of the one before."""
         if self._last[0] != topics:
             for topic in topics:
@@ -161,6 +161,6 @@ class Clients:
         if self._closed:  # by another thread, which may not have seen this one
             client.close()
         with suppress(KafkaException):  # what it complains of is told when records do not get through
-            found = client.metadata(None, _FIRST_METADATA_SECONDS)
+            found = client.read_metadata(None, _FIRST_METADATA_SECONDS)
             self._told.update({name: topic.partitions for name, topic in found.items() if name not in self._client_of})
         return len(self._all) - 1

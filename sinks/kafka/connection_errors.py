@@ -21,7 +21,7 @@ UNREACHABLE: Mapping[int, str] = {
 """Nobody answers, which may pass; where to look if it does not."""
 
 
-def not_let_in(part: str) -> Mapping[int, str]:
+def list_login_remedies(part: str) -> Mapping[int, str]:
     """Brokers do not know who connects, until somebody changes what is said. part: `sink` or `source`."""
     return {
         KafkaError._AUTHENTICATION: f"check the security.* and sasl.* properties of the {part}",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from psql_streamer.events.records import Records
-from psql_streamer.events.source_fields import fields_of
+from psql_streamer.events.source_fields import choose_fields
 from sinks.kafka.delivery import Delivery, Rejections
 from sinks.kafka.errors import REJECTED, TOO_LARGE
 from sinks.kafka.outgoing import Outgoing
@@ -41,7 +41,7 @@ class DeadLetters:
 
     def __init__(self, topic: str, records: Records, rejected: Rejections) -> None:
         self._topic = topic
-        self._all = {index: _letter(records, index, error) for index, error in rejected.items()}
+        self._all = {index: _make_letter(records, index, error) for index, error in rejected.items()}
         self._letters = dict(self._all)
         self._refused: dict[int, KafkaError] = {}
         self._shipment: Shipment | None = None
@@ -71,7 +71,7 @@ class DeadLetters:
         while self._letters:
             order = list(self._letters)
             if self._shipment is None:
-                letters = _outgoing(self._topic, list(self._letters.values()))
+                letters = _make_outgoing(self._topic, list(self._letters.values()))
                 self._shipment = Shipment(letters, singly=delivery.singles_out)
             delivery.settle(self._shipment)
             failed = delivery.deliver(self._shipment)
@@ -83,42 +83,42 @@ class DeadLetters:
         """Halve the letters that were too large, which are returned, and give up those that fail otherwise."""
         too_large = [order[i] for i, error in failed.items() if _can_shrink(self._all[order[i]], error)]
         self._refused |= {order[i]: error for i, error in failed.items() if order[i] not in too_large}
-        self._all |= {index: _halved(self._all[index]) for index in too_large}
+        self._all |= {index: _halve_letter(self._all[index]) for index in too_large}
         return too_large
 
 
 def describe(records: Records, index: int) -> str:
     """Which record it is, without its content."""
-    snapshot, part = records.snapshot_of(index), records.part_of(index)
+    snapshot, part = records.find_snapshot(index), records.find_part(index)
     size = sum(len(column[index].as_py() or b"") for column in (records.keys, records.values))
     return (
-        f"a record of {size} bytes from table {records.table_of(index)} "
+        f"a record of {size} bytes from table {records.look_up_table(index)} "
         f"({'' if snapshot is None else f'snapshot {snapshot}, '}"
-        f"commit {_commit(records, index)}, change {records.seq[index]}{'' if part is None else f', part {part}'})"
+        f"commit {_find_commit(records, index)}, change {records.seq[index]}{'' if part is None else f', part {part}'})"
     )
 
 
-def _commit(records: Records, index: int) -> str:
-    return str(fields_of(records.source).show_commit(int(records.commit[index])))
+def _find_commit(records: Records, index: int) -> str:
+    return str(choose_fields(records.source).show_commit(int(records.commit[index])))
 
 
-def advice(error: KafkaError) -> str:
+def suggest_remedy(error: KafkaError) -> str:
     """What could be done about a rejection: its cause, or a place for such records."""
     return f"{REJECTED[error.code()]}, or set deadLetterTopic to put such records aside"
 
 
-def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
+def _make_letter(records: Records, index: int, error: KafkaError) -> _Letter:
     about = {
         "reason": error.str(),
-        "topic": records.topic_of(index),
-        "table": records.table_of(index),
-        fields_of(records.source).other_names.commit: _commit(records, index),
+        "topic": records.look_up_topic(index),
+        "table": records.look_up_table(index),
+        choose_fields(records.source).other_names.commit: _find_commit(records, index),
         "seq": str(records.seq[index]),
     }
-    snapshot = records.snapshot_of(index)
+    snapshot = records.find_snapshot(index)
     if snapshot is not None:
         about["snapshot"] = snapshot
-    part = records.part_of(index)
+    part = records.find_part(index)
     if part is not None:
         about["part"] = str(part)
     own = {name: column[index].as_py() for name, column in records.headers.items()}
@@ -127,7 +127,7 @@ def _letter(records: Records, index: int, error: KafkaError) -> _Letter:
     return _Letter(records.keys[index].as_py(), records.values[index].as_py(), headers)
 
 
-def _outgoing(topic: str, letters: Sequence[_Letter]) -> Outgoing:
+def _make_outgoing(topic: str, letters: Sequence[_Letter]) -> Outgoing:
     names = dict.fromkeys(name for letter in letters for name in letter.headers)
     return Outgoing(
         (topic,),
@@ -143,7 +143,7 @@ def _can_shrink(letter: _Letter, error: KafkaError) -> bool:
     return error.code() in TOO_LARGE and len(letter) > 0
 
 
-def _halved(letter: _Letter) -> _Letter:
+def _halve_letter(letter: _Letter) -> _Letter:
     headers = {_TRUNCATED_FROM: str(len(letter)).encode(), **letter.headers}
     key, value = letter.key or b"", letter.value or b""
     if len(value) >= len(key):

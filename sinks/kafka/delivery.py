@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException
 from psql_streamer.batching import DELIVERY_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka.clients import Clients
-from sinks.kafka.errors import REFUSED, REJECTED, sink_error
-from sinks.kafka.first_requests import first_requests
+from sinks.kafka.errors import REFUSED, REJECTED, make_sink_error
+from sinks.kafka.first_requests import select_first_requests
 from sinks.kafka.librdkafka import is_idempotent
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.rejections import find_rejected
@@ -72,7 +72,7 @@ class Delivery:
         Raises SinkUnavailable or SinkRefused: given the same shipment again, it goes on with what is not acknowledged.
         """
         while shipment.waiting or shipment.under_way:
-            producer = self._producer_for(shipment)
+            producer = self._choose_producer(shipment)
             self._hand_over(producer, shipment)
             self._settle(producer, lambda left: left == 0, shipment)
             self._judge(producer, shipment)
@@ -84,19 +84,19 @@ class Delivery:
     def settle(self, shipment: Shipment) -> None:
         """Wait for what is under way from an attempt before this one. Raises as `deliver` does."""
         if shipment.under_way:
-            producer = self._producer_for(shipment)
+            producer = self._choose_producer(shipment)
             self._settle(producer, lambda left: left == 0, shipment)
             self._judge(producer, shipment)
 
-    def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
-        """See Producer.metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
-        with self._asking(timeout):
-            return self._producer.metadata(topic, timeout)
+    def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
+        """See Producer.read_metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
+        with self._convert_metadata_errors(timeout):
+            return self._producer.read_metadata(topic, timeout)
 
-    def metadata_of(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
-        """See Producer.metadata_of. Raises as `metadata` does."""
-        with self._asking(timeout):
-            return self._producer.metadata_of(topics, timeout)
+    def read_metadata_together(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
+        """See Producer.read_metadata_together. Raises as `metadata` does."""
+        with self._convert_metadata_errors(timeout):
+            return self._producer.read_metadata_together(topics, timeout)
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless interrupted: then SinkUnavailable."""
@@ -123,16 +123,16 @@ class Delivery:
         self._close_single()
 
     @contextmanager
-    def _asking(self, timeout: float) -> Iterator[None]:
+    def _convert_metadata_errors(self, timeout: float) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
             with suppress(KafkaException):  # for the complaints
                 self._producer.poll()
             self.abandon()
-            raise self._failure(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
+            raise self._make_error(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
 
-    def _producer_for(self, shipment: Shipment) -> Clients:
+    def _choose_producer(self, shipment: Shipment) -> Clients:
         if shipment.client is not None and shipment.client.is_closed:
             shipment.recall()
         if shipment.client is not None:
@@ -152,9 +152,9 @@ class Delivery:
 
     def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
         """Queue what waits, one request for each partition, in as many turns as the client's queue asks for."""
-        at = shipment.places_waiting()
+        at = shipment.list_waiting()
         if self._is_idempotent and not shipment.singly:
-            at = first_requests(shipment.records, at, self._bytes)
+            at = select_first_requests(shipment.records, at, self._bytes)
         while len(at):
             before = producer.outstanding
             errors = producer.produce(shipment.records, at)
@@ -178,7 +178,7 @@ class Delivery:
         deadline = time.monotonic() + self._delivery_timeout
         while not enough(left):
             if time.monotonic() > deadline:
-                raise self._standstill(producer, shipment, left)
+                raise self._judge_standstill(producer, shipment, left)
             self.wait(0)
             self._serve(producer, shipment)
             now_left = producer.outstanding  # complaints that wait to be heard are counted, too: it may rise
@@ -193,9 +193,9 @@ class Delivery:
             shipment.report(producer.flush(DELIVERY_LOOK_SECONDS))
         except KafkaException as fatal:
             self._replace(producer, shipment)
-            raise self._failure("the Kafka client failed for good", fatal.args[0]) from None
+            raise self._make_error("the Kafka client failed for good", fatal.args[0]) from None
 
-    def _standstill(self, producer: Clients, shipment: Shipment, left: int) -> SinkError:
+    def _judge_standstill(self, producer: Clients, shipment: Shipment, left: int) -> SinkError:
         """The error for a wait that is given up. What is under way stays so: the client goes on trying, and what it
         sends again the brokers know by its number. A new client's repeats they do not know.
         """
@@ -203,13 +203,13 @@ class Delivery:
         what = f"{left} records were not acknowledged, none for {self._delivery_timeout:g} s"
         hopeless, remedy = self._standstills >= _MOST_STANDSTILLS, ""
         with suppress(KafkaException):
-            states = producer.partitions(set(shipment.records.topic_names), _METADATA_SECONDS)
+            states = producer.read_partition_states(set(shipment.records.topic_names), _METADATA_SECONDS)
             why, remedy = describe_troubles(shipment, states), _STANDSTILL_REMEDY
             what = f"{what} ({why})" if why else what
             hopeless = hopeless or lacks_partition(shipment, states)
         if hopeless:
             self._replace(producer, shipment)
-        return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._failure(what, None)
+        return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._make_error(what, None)
 
     def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """A new client. What the old one had not delivered waits again, with all that is behind it."""
@@ -234,13 +234,13 @@ class Delivery:
         if producer.miscounts:
             self.abandon()
         if others:
-            raise self._not_delivered(shipment, others)
+            raise self._make_undelivered_error(shipment, others)
         if failed and not shipment.singly and self._size.lower(failed, shipment):
             return
         if failed:
             shipment.singly = True
             self._log.warning("writing %d records one by one to find those that Kafka rejects", shipment.waiting)
-        elif misplaced := shipment.misplaced():
+        elif misplaced := shipment.find_misplaced():
             shipment.repeat(misplaced)
             self._log.warning(
                 "writing %d records again: the client overtook them when it tried again", shipment.waiting
@@ -259,19 +259,19 @@ class Delivery:
         shipment.repeat(failure.place for failure in left)
         return left
 
-    def _not_delivered(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
+    def _make_undelivered_error(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
         worst = next((failure for failure in failed if failure.error.code() in REFUSED), failed[0])
         topic = shipment.records.topic_names[shipment.records.topics[worst.place]]
-        return self._failure(
+        return self._make_error(
             f'{len(failed)} records were not delivered, the first of them to topic "{topic}"', worst.error
         )
 
-    def _failure(self, what: str, error: KafkaError | None) -> SinkError:
+    def _make_error(self, what: str, error: KafkaError | None) -> SinkError:
         """The exception for it, with the client's own reason where it says more than the error does."""
         complaint = self._complaints.reason
         if complaint is not None and (error is None or error.code() not in REFUSED):
-            return sink_error(what, complaint)
-        return sink_error(what, error) if error is not None else SinkUnavailable(what)
+            return make_sink_error(what, complaint)
+        return make_sink_error(what, error) if error is not None else SinkUnavailable(what)
 
     def _settle_size(self, shipment: Shipment) -> None:
         self._size.settle([shipment])
@@ -285,15 +285,15 @@ class Delivery:
         properties = {**self._properties, **self._size.properties, **more}
         if not more:
             self._bytes = self._size.bytes
-        with self._starting():
+        with self._convert_start_errors():
             return Clients(lambda: Producer(properties, self._complaints.add, self._log), self._log)
 
     @contextmanager
-    def _starting(self) -> Iterator[None]:
+    def _convert_start_errors(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            raise sink_error("the Kafka client does not start", error.args[0]) from None
+            raise make_sink_error("the Kafka client does not start", error.args[0]) from None
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
-from sinks.kafka.connection_errors import UNREACHABLE, not_let_in
+from sinks.kafka.connection_errors import UNREACHABLE, list_login_remedies
 
 REJECTED: Mapping[int, str] = {
     KafkaError.MSG_SIZE_TOO_LARGE: 'raise the topic\'s max.message.bytes (and kafka."message.max.bytes", if it is set)',
@@ -23,7 +23,7 @@ TOO_LARGE = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE)
 """Of those: the request was too large for the topic, or a record of it. By max.message.bytes, or by segment.bytes."""
 
 REFUSED: Mapping[int, str] = {
-    **not_let_in("sink"),
+    **list_login_remedies("sink"),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the sink's user Write, Describe and (for new topics) Create on it",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the sink's user Read on the group of the source",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the sink's user Write on its topics, and Create for new ones",
@@ -42,12 +42,12 @@ REFUSED: Mapping[int, str] = {
 """Somebody has to change something first; with what."""
 
 
-def sink_error(what: str, error: KafkaError) -> SinkError:
+def make_sink_error(what: str, error: KafkaError) -> SinkError:
     """The exception for an error that concerns the whole sink, or a whole topic, rather than a record."""
     kind = SinkRefused if error.code() in REFUSED else SinkUnavailable
-    return kind(f"{what}: {error.str()}", remedy(error))
+    return kind(f"{what}: {error.str()}", find_remedy(error))
 
 
-def remedy(error: KafkaError) -> str:
+def find_remedy(error: KafkaError) -> str:
     """What to do about an error; empty when there is nothing to say."""
     return REFUSED.get(error.code()) or UNREACHABLE.get(error.code(), "")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 
 MOST_LISTED = 10
 """How many findings of a kind, and names in a list, are told one by one."""
@@ -25,7 +25,7 @@ def limit_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
         yield Finding(worst, f"{len(rest)} more findings like the one before", "as there")
 
 
-def listed(names: Sequence[str]) -> str:
+def show_names(names: Sequence[str]) -> str:
     """`a, b, c`, and how many more there are."""
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(names[:MOST_LISTED]) + more
@@ -37,9 +37,9 @@ class Suggestions:
     def __init__(self) -> None:
         self._left = _MOST_COMPARED
 
-    def nearest(self, name: str, known: Collection[str]) -> str:
-        """See psql_streamer.nearest.nearest; empty when so many names were compared that it would take too long."""
+    def suggest_nearest(self, name: str, known: Collection[str]) -> str:
+        """See nearest.suggest_nearest; empty when so many names were compared that it would take too long."""
         if len(known) > self._left:
             return ""
         self._left -= len(known)
-        return nearest(name, known)
+        return suggest_nearest(name, known)

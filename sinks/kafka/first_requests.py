@@ -6,7 +6,7 @@ import numpy as np
 
 from psql_streamer.model import Index
 from sinks.kafka.outgoing import Outgoing
-from sinks.kafka.rejections import sizes_of
+from sinks.kafka.rejections import measure_sizes
 
 _BATCH_OVERHEAD_BYTES = 128
 """The head of a record batch has 61 bytes (Kafka documentation, "Record Batch"); the rest is reserve."""
@@ -22,7 +22,7 @@ _SMALL_REQUEST_BYTES = 256 << 10
 """Requests below this size are over sooner than it pays to wait for each."""
 
 
-def first_requests(records: Outgoing, at: Index, request_bytes: int) -> Index:
+def select_first_requests(records: Outgoing, at: Index, request_bytes: int) -> Index:
     """Those of these places whose records fit into the first request of their partition, in the same order.
 
     An idempotent client of librdkafka has one request of 5 records or more under way in a partition
@@ -35,7 +35,7 @@ def first_requests(records: Outgoing, at: Index, request_bytes: int) -> Index:
     """
     if request_bytes < _SMALL_REQUEST_BYTES or len(at) < 2:
         return at
-    sizes = sizes_of(records, at) + _overhead(records)
+    sizes = measure_sizes(records, at) + _measure_overhead(records)
     most = request_bytes - _BATCH_OVERHEAD_BYTES
     if int(sizes.sum()) <= most:
         return at
@@ -53,5 +53,5 @@ def first_requests(records: Outgoing, at: Index, request_bytes: int) -> Index:
     return chosen
 
 
-def _overhead(records: Outgoing) -> int:
+def _measure_overhead(records: Outgoing) -> int:
     return _RECORD_OVERHEAD_BYTES + sum(_HEADER_OVERHEAD_BYTES + len(name.encode()) for name in records.headers)

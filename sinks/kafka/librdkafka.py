@@ -168,7 +168,7 @@ _FUNCTIONS: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 """Name without its prefix -> result, arguments."""
 
 
-def _functions(library: ctypes.CDLL) -> SimpleNamespace:
+def _look_up_functions(library: ctypes.CDLL) -> SimpleNamespace:
     """The functions of _FUNCTIONS by name."""
     # What is looked up in a library is looked for in those that it was linked with, too (dlsym).
     found = SimpleNamespace()
@@ -181,16 +181,16 @@ def _functions(library: ctypes.CDLL) -> SimpleNamespace:
     return found
 
 
-rdkafka = _functions(ctypes.CDLL(cimpl.__file__))
+rdkafka = _look_up_functions(ctypes.CDLL(cimpl.__file__))
 """Each lets go of the interpreter's lock while it runs."""
 
-rdkafka_at_once = _functions(ctypes.PyDLL(cimpl.__file__))
+rdkafka_at_once = _look_up_functions(ctypes.PyDLL(cimpl.__file__))
 """The same, for calls that wait for nothing and take microseconds. Each keeps the lock: another thread that is at work
 gives it back after sys.getswitchinterval(), 5 ms. No callback into Python is set in any client, so none waits for it.
 """
 
 
-def configuration(properties: Mapping[str, str]) -> Handle:
+def make_configuration(properties: Mapping[str, str]) -> Handle:
     """A new rd_kafka_conf_t. KafkaException for a property that librdkafka does not take."""
     conf, reason = rdkafka.conf_new(), ctypes.create_string_buffer(512)
     for name, value in properties.items():
@@ -204,9 +204,9 @@ def resolve_properties(properties: Mapping[str, str], names: Iterable[str]) -> d
     """The values that these properties get, in librdkafka's own spelling, whatever name or alias sets them; "" where
     nothing does. KafkaException for a property that librdkafka does not take.
     """
-    conf = configuration(properties)
+    conf = make_configuration(properties)
     try:
-        return {name: _value(conf, name) for name in names}
+        return {name: _read_property(conf, name) for name in names}
     finally:
         rdkafka.conf_destroy(conf)
 
@@ -216,13 +216,13 @@ def is_idempotent(properties: Mapping[str, str]) -> bool:
     return resolve_properties(properties, [_IDEMPOTENCE])[_IDEMPOTENCE] == "true"
 
 
-def _value(conf: Handle, name: str) -> str:
+def _read_property(conf: Handle, name: str) -> str:
     text, size = ctypes.create_string_buffer(512), ctypes.c_size_t(512)
     known = rdkafka.conf_get(conf, name.encode(), text, ctypes.byref(size)) == 0
-    return _decoded(text.value) if known else ""
+    return _decode_text(text.value) if known else ""
 
 
-def client(conf: Handle) -> Handle:
+def make_client(conf: Handle) -> Handle:
     """A new producer, which owns the configuration. KafkaException when it does not start."""
     reason = ctypes.create_string_buffer(512)
     handle = rdkafka.new(PRODUCER, conf, reason, len(reason))
@@ -233,26 +233,28 @@ def client(conf: Handle) -> Handle:
     return handle
 
 
-def metadata(handle: Handle, only: Handle, milliseconds: int, known: bool = False) -> list[tuple[str, int, int]]:
+def read_metadata(handle: Handle, only: Handle, milliseconds: int, known: bool = False) -> list[tuple[str, int, int]]:
     """Name, number of partitions and error code of one topic (its rd_kafka_topic_t), or with None of all that exist;
     of all that the client knows with `known`, whether they exist or not.
 
     KafkaException when no broker answers in time.
     """
-    with _metadata(handle, only, milliseconds, only is None and not known) as topics:
-        return [(_decoded(topic.name), topic.partition_count, topic.error) for topic in topics]
+    with _hold_metadata(handle, only, milliseconds, only is None and not known) as topics:
+        return [(_decode_text(topic.name), topic.partition_count, topic.error) for topic in topics]
 
 
-def partitions(handle: Handle, wanted: Container[str], milliseconds: int) -> dict[str, list[tuple[bool, int, int]]]:
+def read_partitions(
+    handle: Handle, wanted: Container[str], milliseconds: int
+) -> dict[str, list[tuple[bool, int, int]]]:
     """Every partition of the wanted topics that exist: whether it has a leader, how many replicas, how many of them are
     in sync. Makes no topic. KafkaException when no broker answers in time.
     """
-    with _metadata(handle, None, milliseconds, True) as topics:
-        return {name: _partitions(topic) for topic in topics if (name := _decoded(topic.name)) in wanted}
+    with _hold_metadata(handle, None, milliseconds, True) as topics:
+        return {name: _list_partition_states(topic) for topic in topics if (name := _decode_text(topic.name)) in wanted}
 
 
 @contextmanager
-def _metadata(handle: Handle, only: Handle, milliseconds: int, every: bool) -> Iterator[Sequence[MetadataTopic]]:
+def _hold_metadata(handle: Handle, only: Handle, milliseconds: int, every: bool) -> Iterator[Sequence[MetadataTopic]]:
     found = ctypes.POINTER(Metadata)()
     code = rdkafka.metadata(handle, every, only, ctypes.byref(found), milliseconds)
     if code:
@@ -263,28 +265,28 @@ def _metadata(handle: Handle, only: Handle, milliseconds: int, every: bool) -> I
         rdkafka.metadata_destroy(found)
 
 
-def _partitions(topic: MetadataTopic) -> list[tuple[bool, int, int]]:
+def _list_partition_states(topic: MetadataTopic) -> list[tuple[bool, int, int]]:
     found = topic.partitions[: topic.partition_count]
     return [(partition.leader >= 0, partition.replica_count, partition.in_sync_count) for partition in found]
 
 
-def messages(event: Handle) -> Iterator[Message]:
+def list_messages(event: Handle) -> Iterator[Message]:
     """The messages of a delivery report; they live as long as the event."""
     while message := rdkafka.event_message_next(event):
         yield message.contents
 
 
-def log_line(event: Handle) -> tuple[int, str]:
+def read_log_line(event: Handle) -> tuple[int, str]:
     """Syslog's severity, and the text."""
     facility, text, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     rdkafka.event_log(event, facility, text, level)
-    return level.value, f"{_decoded(facility.value)}: {_decoded(text.value)}"
+    return level.value, f"{_decode_text(facility.value)}: {_decode_text(text.value)}"
 
 
-def error_of(event: Handle) -> KafkaError:
+def read_error(event: Handle) -> KafkaError:
     """What an error event says."""
-    return KafkaError(rdkafka.event_error(event), _decoded(rdkafka.event_error_string(event)))
+    return KafkaError(rdkafka.event_error(event), _decode_text(rdkafka.event_error_string(event)))
 
 
-def _decoded(text: bytes | None) -> str:
+def _decode_text(text: bytes | None) -> str:
     return (text or b"").decode(errors="replace")

@@ -16,11 +16,11 @@ from psql_streamer.batching import CLIENT_QUEUE_BYTES, CLIENT_QUEUE_RECORDS
 from psql_streamer.events.options import EventOptions, require_items
 from psql_streamer.events.routing import check_topic
 from psql_streamer.events.timestamps import Timestamps
-from psql_streamer.options import PartOptions, PositiveDuration, no_longer_than
+from psql_streamer.options import PartOptions, PositiveDuration, refuse_longer_than
 from psql_streamer.redaction import is_secret
 from sinks.kafka.librdkafka import is_idempotent, resolve_properties
 from sinks.kafka.producer import Producer
-from sinks.kafka.properties import objections
+from sinks.kafka.properties import find_objections
 
 _MOST_ATTEMPTS = 1_000_000_000
 _CLIENT = "librdkafka"
@@ -31,27 +31,27 @@ Property = str | int | float | bool
 """A librdkafka property's value as TOML gives it."""
 
 
-def _host_and_port(host: str) -> str:
+def _check_address(host: str) -> str:
     found = re.fullmatch(r"[^\s,/]+:(\d{1,5})", host)
     if not found or not 0 < int(found[1]) < 1 << 16:
         raise ValueError('is not "host:port"')
     return host
 
 
-def same_form(host: str) -> str:
+def normalize_address(host: str) -> str:
     """A broker's address, in one form for all spellings of it."""
     name, _, port = host.rpartition(":")
     return f"{name.lower()}:{int(port)}"
 
 
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+def _require_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("names a handler twice")
     return names
 
 
-Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host_and_port)], ...], AfterValidator(require_items)]
-Handlers = Annotated[tuple[str, ...], AfterValidator(require_items), AfterValidator(_distinct)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_check_address)], ...], AfterValidator(require_items)]
+Handlers = Annotated[tuple[str, ...], AfterValidator(require_items), AfterValidator(_require_distinct)]
 
 
 class CreateTopics(PartOptions):
@@ -84,16 +84,16 @@ class KafkaSinkOptions(EventOptions):
     dead_letter_topic: str = ""
     create_topics: CreateTopics | None = None
 
-    timeout: Annotated[PositiveDuration, no_longer_than("5m", _CLIENT)] = 2.0
+    timeout: Annotated[PositiveDuration, refuse_longer_than("5m", _CLIENT)] = 2.0
     max_attempts: int = Field(default=3, gt=0, le=_MOST_ATTEMPTS)
-    rebalance_interval: Annotated[PositiveDuration, no_longer_than("1h", _CLIENT)] = 15.0
+    rebalance_interval: Annotated[PositiveDuration, refuse_longer_than("1h", _CLIENT)] = 15.0
     exactly_once: bool = False
     transactional_id: str = ""
     position_topic: str = ""
     required_acks: int = Field(default=-1, ge=-1, le=1000)
     asynchronous: bool = Field(default=False, alias="async")
     batch_size: int | None = Field(default=None, gt=0, le=1_000_000)
-    batch_timeout: Annotated[PositiveDuration, no_longer_than("15m", _CLIENT)] = 0.005
+    batch_timeout: Annotated[PositiveDuration, refuse_longer_than("15m", _CLIENT)] = 0.005
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
 
@@ -106,9 +106,9 @@ class KafkaSinkOptions(EventOptions):
     def idempotent(self) -> bool:
         """Whether brokers know a request that is sent again by its number. KafkaException for a value that is none."""
         name = "enable.idempotence"
-        return is_idempotent({name: _text(self.kafka.get(name, self.required_acks == -1))})
+        return is_idempotent({name: _render_property(self.kafka.get(name, self.required_acks == -1))})
 
-    def properties(self) -> dict[str, str]:
+    def make_properties(self) -> dict[str, str]:
         """librdkafka's configuration: what the section's keys mean, then whatever `kafka` says."""
         ours: dict[str, Property] = {
             "bootstrap.servers": ",".join(self.hosts),
@@ -138,13 +138,13 @@ class KafkaSinkOptions(EventOptions):
             # A request that is sent again can come behind the next one. One at a time makes that rare; the client has
             # the next one ready, so it happens all the same, and Delivery looks at the offsets.
             ours["max.in.flight.requests.per.connection"] = 1
-        return {name: _text(value) for name, value in (ours | dict(self.kafka)).items()}
+        return {name: _render_property(value) for name, value in (ours | dict(self.kafka)).items()}
 
-    def admin_properties(self) -> dict[str, str]:
+    def make_admin_properties(self) -> dict[str, str]:
         """The same for an AdminClient, which is a producer inside and must not ask for a producer's privileges."""
-        return self.properties() | {"enable.idempotence": "false"}
+        return self.make_properties() | {"enable.idempotence": "false"}
 
-    def consumer_properties(self) -> dict[str, Property]:
+    def make_consumer_properties(self) -> dict[str, Property]:
         """For a Consumer that is assigned its partitions, and is told where they end."""
         given = {name: value for name, value in self.kafka.items() if not _is_of_producers(name)}
         return {
@@ -167,9 +167,9 @@ class KafkaSinkOptions(EventOptions):
         """Where transactions say how far they bring the sources."""
         return self.position_topic or f"{self.transactional_id}.position"
 
-    def resources(self) -> Iterator[str]:
-        """See PartOptions.resources."""
-        yield from super().resources()
+    def list_resources(self) -> Iterator[str]:
+        """See PartOptions.list_resources."""
+        yield from super().list_resources()
         if self.exactly_once:
             yield f'transactionalId "{self.transactional_id}"'
             yield f'positionTopic "{self.position_topic_name}"'
@@ -177,12 +177,12 @@ class KafkaSinkOptions(EventOptions):
     def may_write(self, place: str) -> bool:
         """See SinkOptions.may_write."""
         host, _, read = place.partition("/")
-        return same_form(host) in map(same_form, self.hosts) and self.may_write_to(read)
+        return normalize_address(host) in map(normalize_address, self.hosts) and self.may_write_to(read)
 
     def may_write_to(self, read: str) -> bool:
         """Whether events may go to a topic that some source reads; one that begins with ^ is a regular expression."""
         given = (
-            *self.mapped_topics(),
+            *self.list_mapped_topics(),
             self.topic_fallback,
             self.message_topic,
             self.transactions_to,
@@ -210,8 +210,8 @@ class KafkaSinkOptions(EventOptions):
         """See SinkOptions.topic_of_rejected_rows."""
         return self.dead_letter_topic
 
-    def warnings(self) -> Iterator[str]:
-        """See PartOptions.warnings."""
+    def list_warnings(self) -> Iterator[str]:
+        """See PartOptions.list_warnings."""
         if self.required_acks == 0:
             yield "requiredAcks = 0: the broker confirms nothing, a lost event goes unnoticed; use -1"
         elif self.required_acks > 0:
@@ -229,7 +229,7 @@ class KafkaSinkOptions(EventOptions):
             yield "async = true has no effect: positions advance only past events that Kafka has confirmed"
         if self.batch_size is not None and self.batch_size < 1000:
             yield f"batchSize = {self.batch_size}: requests this small halve the throughput; without it they hold 10000"
-        yield from super().warnings()
+        yield from super().list_warnings()
 
     @model_validator(mode="after")
     def _dead_letters_have_one_topic(self) -> Self:
@@ -251,7 +251,7 @@ class KafkaSinkOptions(EventOptions):
         with suppress(KafkaException):  # a value that is none is told below
             if not self.idempotent:
                 raise ValueError('exactlyOnce needs kafka."enable.idempotence" = true')
-            longest = resolve_properties(self.properties(), ["transaction.timeout.ms"])["transaction.timeout.ms"]
+            longest = resolve_properties(self.make_properties(), ["transaction.timeout.ms"])["transaction.timeout.ms"]
             if self.timeout * 1000 > int(longest):
                 raise ValueError(
                     f'with exactlyOnce timeout is at most kafka."transaction.timeout.ms", which is {longest}'
@@ -261,17 +261,17 @@ class KafkaSinkOptions(EventOptions):
     @model_validator(mode="after")
     def _client_takes_the_properties(self) -> Self:
         # Without brokers a client validates its properties and connects nowhere.
-        properties = self.properties() | {"log_level": "0"}
+        properties = self.make_properties() | {"log_level": "0"}
         del properties["bootstrap.servers"]
         problems: list[str] = []
         with suppress(KafkaException):  # what librdkafka itself refuses, it is asked for behind this
-            problems += objections(self.kafka, properties, self.required_acks)
+            problems += find_objections(self.kafka, properties, self.required_acks)
         if problems:
             raise ValueError("; ".join(problems))
         if self.exactly_once:
             properties["transactional.id"] = self.transactional_id
-        if _refusal(properties):
-            raise ValueError(f"kafka: {_why(properties)}")
+        if _find_refusal(properties):
+            raise ValueError(f"kafka: {_explain_refusal(properties)}")
         return self
 
 
@@ -305,7 +305,7 @@ def _may_be(written: str, read: str) -> bool:
     return bool(re.fullmatch(".*".join(map(re.escape, re.split(r"\{[^}]*\}", written))), read))
 
 
-def _refusal(properties: Mapping[str, str]) -> str:
+def _find_refusal(properties: Mapping[str, str]) -> str:
     """librdkafka's words, which may quote a value; none when it takes them."""
     try:
         Producer(properties, lambda _: None, log).close()
@@ -314,15 +314,15 @@ def _refusal(properties: Mapping[str, str]) -> str:
     return ""
 
 
-def _why(properties: Mapping[str, str]) -> str:
+def _explain_refusal(properties: Mapping[str, str]) -> str:
     """librdkafka's words for properties that it refuses, if they are the same whatever the secrets among these are."""
     secret = {name: token_hex() for name in properties if is_secret(name)}
-    said = _refusal(properties)
-    if said == _refusal({**properties, **secret}):
+    said = _find_refusal(properties)
+    if said == _find_refusal({**properties, **secret}):
         return said
     names = ", ".join(f'"{name}"' for name in secret)
     return f"librdkafka does not take {names} (what it says is not shown, it may hold a part of a secret)"
 
 
-def _text(value: Property) -> str:
+def _render_property(value: Property) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

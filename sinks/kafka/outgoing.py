@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import nbytes, offsets
+from psql_streamer.binary_columns import measure_bytes, read_offsets
 from psql_streamer.cells import join_arrays
-from psql_streamer.events.assembling import in_header_order, join_names
+from psql_streamer.events.assembling import join_names, order_headers
 from psql_streamer.model import NO_RECORD_TIME, Index
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import FIELD, MESSAGE
@@ -46,7 +46,7 @@ class Outgoing:
     def __len__(self) -> int:
         return len(self.topics)
 
-    def directed(self, partitions: NDArray[np.int32]) -> Outgoing:
+    def with_partitions(self, partitions: NDArray[np.int32]) -> Outgoing:
         """The same records, to these partitions."""
         return replace(self, partitions=partitions)
 
@@ -62,19 +62,19 @@ def join(parts: Sequence[Outgoing]) -> Outgoing:
     if len(parts) == 1:
         return parts[0]
     topic_names, topics = join_names([(part.topic_names, part.topics) for part in parts])
-    headers = in_header_order({name for part in parts for name in part.headers})
+    headers = order_headers({name for part in parts for name in part.headers})
     return Outgoing(
         topic_names,
         topics,
         _join_binary([part.keys for part in parts]),
         pa.chunked_array([part.values for part in parts]),
         np.concatenate([part.partitions for part in parts]),
-        {name: pa.chunked_array([part.headers.get(name, _nulls(part)) for part in parts]) for name in headers},
+        {name: pa.chunked_array([part.headers.get(name, _make_nulls(part)) for part in parts]) for name in headers},
         join_arrays([(part.timestamps, len(part)) for part in parts], NO_RECORD_TIME),
     )
 
 
-def runs(records: Outgoing, at: Index) -> Iterator[Run]:
+def find_runs(records: Outgoing, at: Index) -> Iterator[Run]:
     """The runs that these records make, by their places in `at`."""
     if len(records.topic_names) == 1:
         return iter([(0, 0, len(at))])
@@ -124,7 +124,7 @@ def locate(column: Bytes, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uin
     """Where the bytes of these elements stand, 0 (NULL) for a null; and how many they are."""
     if isinstance(column, pa.ChunkedArray):
         return _locate_in_chunks(column, at)
-    bounds = offsets(column).view(np.uint64 if pa.types.is_large_binary(column.type) else np.uint32)
+    bounds = read_offsets(column).view(np.uint64 if pa.types.is_large_binary(column.type) else np.uint32)
     # An empty value is not a null one: it needs an address, though nothing is read there.
     _, nearest, data = column.buffers()
     start, end = bounds[at].astype(np.uint64), bounds[at + 1].astype(np.uint64)
@@ -146,10 +146,10 @@ def _locate_in_chunks(column: pa.ChunkedArray, at: Index) -> tuple[NDArray[np.ui
 
 
 def _join_binary(arrays: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-    if sum(map(nbytes, arrays)) > _MOST_RECORDS_BYTES:
+    if sum(map(measure_bytes, arrays)) > _MOST_RECORDS_BYTES:
         arrays = [array.cast(pa.large_binary()) for array in arrays]
     return pa.concat_arrays(arrays)
 
 
-def _nulls(part: Outgoing) -> pa.BinaryArray:
+def _make_nulls(part: Outgoing) -> pa.BinaryArray:
     return pa.nulls(len(part), pa.binary())

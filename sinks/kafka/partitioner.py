@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import held_bytes, offsets
+from psql_streamer.binary_columns import read_offsets, read_value_bytes
 
 NO_PARTITION = -1
 """librdkafka's RD_KAFKA_PARTITION_UA: the client chooses; for records without a key."""
@@ -25,7 +25,7 @@ _M = np.uint32(0x5BD1E995)
 _WORD = struct.Struct("<I")
 
 
-def partitions(keys: pa.BinaryArray, counts: NDArray[np.int32]) -> NDArray[np.int32]:
+def compute_partitions(keys: pa.BinaryArray, counts: NDArray[np.int32]) -> NDArray[np.int32]:
     """The partition of every key, NO_PARTITION for a null key.
 
     counts: how many partitions the topic of each key has, one element a key, each above zero.
@@ -33,23 +33,23 @@ def partitions(keys: pa.BinaryArray, counts: NDArray[np.int32]) -> NDArray[np.in
     if not np.count_nonzero(counts != 1):
         chosen = np.zeros(len(keys), np.int32)
     elif len(keys) <= _FEW_KEYS:
-        hashes = [_murmur2(key or b"") & 0x7FFFFFFF for key in keys.to_pylist()]
+        hashes = [_hash_key(key or b"") & 0x7FFFFFFF for key in keys.to_pylist()]
         chosen = np.array(hashes, np.int32) % counts
     else:
-        chosen = (murmur2(keys).view(np.int32) & 0x7FFFFFFF) % counts
+        chosen = (hash_keys(keys).view(np.int32) & 0x7FFFFFFF) % counts
     if keys.null_count:
         chosen[np.asarray(keys.is_null())] = NO_PARTITION
     return chosen
 
 
-def murmur2(keys: pa.BinaryArray) -> NDArray[np.uint32]:
+def hash_keys(keys: pa.BinaryArray) -> NDArray[np.uint32]:
     """The 32-bit MurmurHash2 of every key, seeded as Java does; of a null key, that of no bytes.
 
     Works word by word over all keys at once, the longest keys first, so that those which still have a word
     are always a leading slice.
     """
-    words, starts, lengths = _bytes_of(keys)
-    order = None if _all_equal(lengths) else np.argsort(-lengths, kind="stable")
+    words, starts, lengths = _read_words(keys)
+    order = None if _are_all_equal(lengths) else np.argsort(-lengths, kind="stable")
     if order is not None:
         starts, lengths = starts[order], lengths[order]
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)
@@ -66,7 +66,7 @@ def murmur2(keys: pa.BinaryArray) -> NDArray[np.uint32]:
     return unsorted
 
 
-def _murmur2(key: bytes) -> int:
+def _hash_key(key: bytes) -> int:
     """The same as `murmur2`, of one key."""
     factor, length = int(_M), len(key)
     found = _SEED ^ length
@@ -80,16 +80,16 @@ def _murmur2(key: bytes) -> int:
     return found ^ found >> 15
 
 
-def _bytes_of(keys: pa.BinaryArray) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
+def _read_words(keys: pa.BinaryArray) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]]:
     """The little-endian word that begins at every byte of the data; where each key starts; how long it is."""
-    bounds, held = offsets(keys).astype(np.int64), held_bytes(keys)
+    bounds, held = read_offsets(keys).astype(np.int64), read_value_bytes(keys)
     padded = np.zeros(len(held) + 4, np.uint8)
     padded[:-4] = held
     words = np.ndarray((len(padded) - 3,), np.dtype("<u4"), padded, strides=(1,))
     return words, bounds[:-1] - bounds[0], np.diff(bounds)
 
 
-def _all_equal(lengths: NDArray[np.int64]) -> bool:
+def _are_all_equal(lengths: NDArray[np.int64]) -> bool:
     return len(lengths) == 0 or not np.count_nonzero(lengths != lengths[0])
 
 

@@ -20,7 +20,7 @@ from msgspec import Raw, Struct
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka.delivery import Delivery
-from sinks.kafka.errors import REJECTED, sink_error
+from sinks.kafka.errors import REJECTED, make_sink_error
 from sinks.kafka.options import CreateTopics, KafkaSinkOptions
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.topics import Topics
@@ -68,15 +68,15 @@ class PositionTopic:
             interval=options.rebalance_interval,
             appear_timeout=options.delivery_timeout,
             create=CreateTopics(partitions=1, replication_factor=copies, config=_SETTINGS),
-            admin=lambda: AdminClient({**options.admin_properties()}),
-        ).partitions((self._name,))
+            admin=lambda: AdminClient({**options.make_admin_properties()}),
+        ).count_partitions((self._name,))
 
     def require(self, delivery: Delivery) -> None:
         """SinkRefused when somebody has deleted the topic. SinkUnavailable."""
-        if self._name not in delivery.metadata(None, self._options.timeout):
-            raise self.miss_notes()
+        if self._name not in delivery.read_metadata(None, self._options.timeout):
+            raise self.make_missing_error()
 
-    def miss_notes(self) -> SinkRefused:
+    def make_missing_error(self) -> SinkRefused:
         """The error for a topic that does not have the last note any more."""
         return SinkRefused(
             f'topic "{self._name}" does not have the positions any more that this sink has noted there',
@@ -121,7 +121,7 @@ class PositionTopic:
                     return NOTHING_NOTED if found is None else self._parse(found)
             return NOTHING_NOTED
         except KafkaException as error:
-            raise sink_error(f'topic "{self._name}" cannot be read', error.args[0]) from None
+            raise make_sink_error(f'topic "{self._name}" cannot be read', error.args[0]) from None
         finally:
             consumer.close()
 
@@ -139,7 +139,7 @@ class PositionTopic:
             consumer.close()
 
     def _make_consumer(self, isolation: IsolationLevel) -> Consumer:
-        settings = {**self._options.consumer_properties(), "isolation.level": isolation.name.lower()}
+        settings = {**self._options.make_consumer_properties(), "isolation.level": isolation.name.lower()}
         return Consumer(settings, logger=self._log)
 
     def _read_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:

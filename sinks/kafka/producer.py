@@ -20,7 +20,7 @@ from psql_streamer.errors import SinkUnavailable
 from psql_streamer.model import Index
 from sinks.kafka import librdkafka
 from sinks.kafka.librdkafka import EVENT_DELIVERY, EVENT_ERROR, EVENT_LOG, MESSAGE, rdkafka, rdkafka_at_once
-from sinks.kafka.outgoing import Outgoing, Run, lay_out, lay_out_fields, runs
+from sinks.kafka.outgoing import Outgoing, Run, find_runs, lay_out, lay_out_fields
 
 _LAID_OUT_RECORDS = 1000
 """How many records with headers or timestamps are laid out together; the arguments of each take 72 bytes a header."""
@@ -92,9 +92,11 @@ class Producer:
         self._log = log
         self._reports_all = not librdkafka.is_idempotent(properties)
         only_errors = str(not self._reports_all).lower()
-        conf = librdkafka.configuration({**properties, "delivery.report.only.error": only_errors, "log.queue": "true"})
+        conf = librdkafka.make_configuration(
+            {**properties, "delivery.report.only.error": only_errors, "log.queue": "true"}
+        )
         rdkafka.conf_set_events(conf, EVENT_DELIVERY | EVENT_ERROR | EVENT_LOG)
-        self._client = librdkafka.client(conf)
+        self._client = librdkafka.make_client(conf)
         self._queue = rdkafka.queue_get_main(self._client)
         rdkafka.set_log_queue(self._client, None)
         self._topics: dict[str, librdkafka.Handle] = {}
@@ -122,8 +124,8 @@ class Producer:
         """
         with self._in_use:
             self._open()
-            pieces = list(runs(records, at))
-            topics = {number: self._topic(records.topic_names[number]) for number, _, _ in pieces}
+            pieces = list(find_runs(records, at))
+            topics = {number: self._look_up_topic(records.topic_names[number]) for number, _, _ in pieces}
             self._lent += (records.keys, records.values)
             if records.headers or records.timestamps is not None:
                 return self._produce_one_by_one(topics, records, at)
@@ -171,30 +173,30 @@ class Producer:
         """Make the topic known to the client, which asks the brokers for it. KafkaException for a name that is none."""
         with self._in_use:
             self._open()
-            self._topic(topic)
+            self._look_up_topic(topic)
 
-    def metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
+    def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """What brokers say of one topic, which may create it (auto.create.topics.enable); None: of all that exist.
 
         KafkaException when no broker answers within `timeout` seconds.
         """
         with self._in_use:
             client = self._open()
-            only = None if topic is None else self._topic(topic)
-            return _parse_metadata(librdkafka.metadata(client, only, round(timeout * 1000)))
+            only = None if topic is None else self._look_up_topic(topic)
+            return _parse_metadata(librdkafka.read_metadata(client, only, round(timeout * 1000)))
 
-    def metadata_of(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
+    def read_metadata_together(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
         """What brokers say of these topics and others: one question, which may create them. Raises as `metadata`."""
         with self._in_use:
             client = self._open()
             for topic in topics:
-                self._topic(topic)
-            return _parse_metadata(librdkafka.metadata(client, None, round(timeout * 1000), known=True))
+                self._look_up_topic(topic)
+            return _parse_metadata(librdkafka.read_metadata(client, None, round(timeout * 1000), known=True))
 
-    def partitions(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
+    def read_partition_states(self, topics: Container[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
         """The partitions by number of those of these topics that exist. Makes no topic, and raises as `metadata`."""
         with self._in_use:
-            found = librdkafka.partitions(self._open(), topics, round(timeout * 1000))
+            found = librdkafka.read_partitions(self._open(), topics, round(timeout * 1000))
         return {name: [PartitionState(*state) for state in states] for name, states in found.items()}
 
     def close(self) -> None:
@@ -223,7 +225,7 @@ class Producer:
         self._client = None
         self._lent.clear()
 
-    def _topic(self, name: str) -> librdkafka.Handle:
+    def _look_up_topic(self, name: str) -> librdkafka.Handle:
         if name not in self._topics:
             handle = rdkafka.topic_new(self._client, name.encode(), None)
             if not handle:
@@ -234,12 +236,12 @@ class Producer:
     def _take(self, event: librdkafka.Handle) -> None:
         kind = rdkafka.event_type(event)
         if kind == EVENT_DELIVERY:
-            self._reports += map(_report, librdkafka.messages(event))
+            self._reports += map(_report, librdkafka.list_messages(event))
         elif kind == EVENT_LOG:
-            severity, text = librdkafka.log_line(event)
+            severity, text = librdkafka.read_log_line(event)
             self._log.log(_SEVERITIES[min(severity, 7)], "%s", text)
         elif kind == EVENT_ERROR:
-            error = librdkafka.error_of(event)
+            error = librdkafka.read_error(event)
             if rdkafka.event_error_is_fatal(event):
                 raise KafkaException(error)
             self._on_error(error)
@@ -284,7 +286,7 @@ class Producer:
         first, width, produce = fields.ctypes.data, fields.shape[1], rdkafka_at_once.produceva
         for address in range(first, first + fields.nbytes, fields.strides[0]):
             error = produce(self._client, address, width)
-            yield 0 if error is None else _code_of(error)
+            yield 0 if error is None else _take_error_code(error)
 
 
 def _parse_metadata(topics: Iterable[tuple[str, int, int]]) -> Mapping[str, TopicMetadata]:
@@ -298,7 +300,7 @@ def _report(message: librdkafka.Message) -> Report:
     )
 
 
-def _code_of(error: librdkafka.Handle) -> int:
+def _take_error_code(error: librdkafka.Handle) -> int:
     code = int(rdkafka.error_code(error))
     rdkafka.error_destroy(error)
     return code

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sinks.kafka import librdkafka
 
 
-def _always(_in_force: Mapping[str, str]) -> bool:
+def _applies_always(_in_force: Mapping[str, str]) -> bool:
     return True
 
 
@@ -28,7 +28,7 @@ class _Rule:
     names: tuple[str, ...]
     why: str
     only: tuple[str, ...] = ()
-    applies: Callable[[Mapping[str, str]], bool] = _always
+    applies: Callable[[Mapping[str, str]], bool] = _applies_always
 
 
 _RULES = (
@@ -67,7 +67,7 @@ _RULES = (
 )
 
 
-def objections(given: Iterable[str], properties: Mapping[str, str], required_acks: int) -> Iterator[str]:
+def find_objections(given: Iterable[str], properties: Mapping[str, str], required_acks: int) -> Iterator[str]:
     """What is wrong with the properties that a section passes through.
 
     given: their names. properties: everything that the client would get, this sink's own included. KafkaException for
@@ -78,9 +78,9 @@ def objections(given: Iterable[str], properties: Mapping[str, str], required_ack
     for rule in _RULES:
         only = [value.format(required_acks=required_acks) for value in rule.only]
         if rule.applies(in_force) and in_force[rule.names[0]] not in only:
-            yield from (_objection(name, only, rule.why) for name in rule.names if name in named)
+            yield from (_describe_objection(name, only, rule.why) for name in rule.names if name in named)
 
 
-def _objection(name: str, only: list[str], why: str) -> str:
+def _describe_objection(name: str, only: list[str], why: str) -> str:
     allowed = f", but for {' or '.join(only)}" if only else ""
     return f'kafka."{name}" cannot be set{allowed}: {why}'

@@ -31,7 +31,7 @@ class RecordRow(NamedTuple):
     source: str | None
 
 
-def readable_formats() -> Sequence[str]:
+def list_readable_formats() -> Sequence[str]:
     """The formats that `read_record` knows."""
     return tuple(_READERS)
 
@@ -89,7 +89,9 @@ _decode_debezium = msgspec.json.Decoder(_Document).decode
 _CODES = {"c": RowOp.INSERT, "u": RowOp.UPDATE, "d": RowOp.DELETE, "r": RowOp.READ}
 
 
-def _row(action: str, schema: str, table: str, origin: tuple[str, ...] = (), source: str | None = None) -> RecordRow:
+def _make_row(
+    action: str, schema: str, table: str, origin: tuple[str, ...] = (), source: str | None = None
+) -> RecordRow:
     kind = ACTIONS.get(action)
     return RecordRow(schema, table, isinstance(kind, RowOp), kind is RowOp.DELETE, origin, source)
 
@@ -98,7 +100,7 @@ def _read_event(value: bytes | None, _: Headers) -> RecordRow | None:
     if value is None:
         return None
     event = _decode_event(value)
-    return _row(event.Action, event.Schema, event.Table, (event.Host, event.Database))
+    return _make_row(event.Action, event.Schema, event.Table, (event.Host, event.Database))
 
 
 def _read_envelope(value: bytes | None, _: Headers) -> RecordRow | None:
@@ -106,7 +108,7 @@ def _read_envelope(value: bytes | None, _: Headers) -> RecordRow | None:
         return None
     event = _decode_envelope(value)
     source = event.source
-    return _row(event.op.lower(), event.schema, event.table, (source.name, source.db), source.name)
+    return _make_row(event.op.lower(), event.schema, event.table, (source.name, source.db), source.name)
 
 
 def _read_debezium(value: bytes | None, _: Headers) -> RecordRow | None:
@@ -120,7 +122,7 @@ def _read_debezium(value: bytes | None, _: Headers) -> RecordRow | None:
         raise NotReadableError("it has no op and source")
     kind = _CODES.get(op)
     action = "message" if kind is None else kind.action
-    return _row(action, source.schema, source.table, (source.name, source.db), source.name)
+    return _make_row(action, source.schema, source.table, (source.name, source.db), source.name)
 
 
 def _read_flat(value: bytes | None, headers: Headers) -> RecordRow | None:
@@ -129,11 +131,11 @@ def _read_flat(value: bytes | None, headers: Headers) -> RecordRow | None:
         if value is None:
             return None
         raise NotReadableError("it has no header op")
-    op, schema, table = (_text(named, name) for name in ("op", "schema", "table"))
-    return _row(op, schema, table)
+    op, schema, table = (_read_header(named, name) for name in ("op", "schema", "table"))
+    return _make_row(op, schema, table)
 
 
-def _text(headers: Mapping[str, bytes | str | None], name: str) -> str:
+def _read_header(headers: Mapping[str, bytes | str | None], name: str) -> str:
     found = headers.get(name) or b""
     return found if isinstance(found, str) else found.decode()
 

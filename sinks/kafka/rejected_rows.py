@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch, Rejection
-from sinks.kafka.dead_letters import HEADER_PREFIX, DeadLetters, advice, describe
+from sinks.kafka.dead_letters import HEADER_PREFIX, DeadLetters, describe, suggest_remedy
 from sinks.kafka.delivery import Delivery
 
 
@@ -28,7 +28,7 @@ class RejectedRows:
             what = f"rule {batch.rejections[0].rule!r} puts rows aside and there is no place for them"
             raise SinkRefused(what, 'set deadLetterTopic, or onError = "stop"')
         self._topic = topic
-        self._all = [_letters(topic, one, encode(batch.only((one.changes,)))) for one in batch.rejections]
+        self._all = [_make_letters(topic, one, encode(batch.with_only((one.changes,)))) for one in batch.rejections]
         self._waiting = deque(self._all)
 
     def __len__(self) -> int:
@@ -53,18 +53,18 @@ class RejectedRows:
         while self._waiting:
             records, letters = self._waiting[0]
             for index, error in letters.deliver(delivery).items():
-                raise _refused(self._topic, records, index, error)
+                raise _make_refused_error(self._topic, records, index, error)
             self._waiting.popleft()
             yield records
 
 
-def _letters(topic: str, rejection: Rejection, records: Records) -> tuple[Records, DeadLetters]:
-    records = _about(rejection, records)
+def _make_letters(topic: str, rejection: Rejection, records: Records) -> tuple[Records, DeadLetters]:
+    records = _with_rule_headers(rejection, records)
     reason = KafkaError(KafkaError.INVALID_RECORD, rejection.reason)
     return records, DeadLetters(topic, records, dict.fromkeys(range(len(records)), reason))
 
 
-def _about(rejection: Rejection, records: Records) -> Records:
+def _with_rule_headers(rejection: Rejection, records: Records) -> Records:
     """The records with headers that name the rule, and the column if it is one."""
     about = {"rule": rejection.rule, "column": rejection.column}
     headers = {
@@ -74,5 +74,5 @@ def _about(rejection: Rejection, records: Records) -> Records:
     return replace(records, headers={**records.headers, **headers})
 
 
-def _refused(topic: str, records: Records, index: int, error: KafkaError) -> SinkRefused:
-    return SinkRefused(f'topic "{topic}" rejects {describe(records, index)}: {error.str()}', advice(error))
+def _make_refused_error(topic: str, records: Records, index: int, error: KafkaError) -> SinkRefused:
+    return SinkRefused(f'topic "{topic}" rejects {describe(records, index)}: {error.str()}', suggest_remedy(error))

@@ -33,18 +33,20 @@ def find_rejected(failed: Sequence[Failed], records: Outgoing, request_bytes: in
     rejected = [failure for failure in failed if failure.error.code() in REJECTED]
     if singly or not rejected:
         return rejected
-    of_partition = Counter(_place(failure, records) for failure in rejected)
-    told = {_place(failure, records) for failure in rejected if _shared_with_another(failure)}
-    keyed = {_topic(failure, records) for failure in rejected if _is_invalid(failure) and _has_key(failure, records)}
-    sizes = sizes_of(records, np.array([failure.place for failure in rejected])).tolist()
+    of_partition = Counter(_find_place(failure, records) for failure in rejected)
+    told = {_find_place(failure, records) for failure in rejected if _blames_another(failure)}
+    keyed = {
+        _look_up_topic(failure, records) for failure in rejected if _is_invalid(failure) and _has_key(failure, records)
+    }
+    sizes = measure_sizes(records, np.array([failure.place for failure in rejected])).tolist()
     return [
         failure
         for failure, size in zip(rejected, sizes, strict=True)
-        if not _shared_with_another(failure)
+        if not _blames_another(failure)
         and (
-            ((place := _place(failure, records)) in told and failure.error.code() in _TOLD_APART)
+            ((place := _find_place(failure, records)) in told and failure.error.code() in _TOLD_APART)
             or of_partition[place] == 1
-            or (_is_invalid(failure) and _topic(failure, records) not in keyed)
+            or (_is_invalid(failure) and _look_up_topic(failure, records) not in keyed)
             or (size >= request_bytes and failure.error.code() in TOO_LARGE)
         )
     ]
@@ -57,12 +59,12 @@ def find_without_key(rejected: Sequence[Failed], records: Outgoing) -> Sequence[
     without_key = [one for one in rejected if _is_invalid(one) and not _has_key(one, records)]
     if not without_key:
         return ()
-    known, topics = {one.place for one in rejected}, {_topic(one, records) for one in without_key}
+    known, topics = {one.place for one in rejected}, {_look_up_topic(one, records) for one in without_key}
     alike = np.isin(records.topics, list(topics)) & np.asarray(records.keys.is_null())
     return [Failed(place, without_key[0].error) for place in np.flatnonzero(alike).tolist() if place not in known]
 
 
-def sizes_of(records: Outgoing, at: Index) -> Index:
+def measure_sizes(records: Outgoing, at: Index) -> Index:
     """Bytes of keys, values and headers."""
     found: Index = np.zeros(len(at), np.int64)
     for column in (records.keys, records.values, *records.headers.values()):
@@ -70,11 +72,11 @@ def sizes_of(records: Outgoing, at: Index) -> Index:
     return found
 
 
-def _place(failure: Failed, records: Outgoing) -> Place:
-    return _topic(failure, records), int(records.partitions[failure.place])
+def _find_place(failure: Failed, records: Outgoing) -> Place:
+    return _look_up_topic(failure, records), int(records.partitions[failure.place])
 
 
-def _topic(failure: Failed, records: Outgoing) -> int:
+def _look_up_topic(failure: Failed, records: Outgoing) -> int:
     return int(records.topics[failure.place])
 
 
@@ -86,5 +88,5 @@ def _is_invalid(failure: Failed) -> bool:
     return bool(failure.error.code() == KafkaError.INVALID_RECORD)
 
 
-def _shared_with_another(failure: Failed) -> bool:
+def _blames_another(failure: Failed) -> bool:
     return bool(failure.error.code() == KafkaError._INVALID_DIFFERENT_RECORD)

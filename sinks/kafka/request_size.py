@@ -15,7 +15,7 @@ from sinks.kafka.errors import TOO_LARGE
 from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed
-from sinks.kafka.rejections import sizes_of
+from sinks.kafka.rejections import measure_sizes
 from sinks.kafka.shipment import Shipment
 
 _NAME = "batch.size"
@@ -62,7 +62,7 @@ class RequestSize:
         at = np.array([failure.place for failure in failed if failure.error.code() in TOO_LARGE])
         if not len(at) or self.bytes <= _SMALLEST_BYTES:
             return False
-        step = _Step.of(shipment.records, at, self.bytes)
+        step = _Step.from_records(shipment.records, at, self.bytes)
         if max(map(len, step.parts)) == 1:
             return False
         self._steps.append(step)
@@ -116,12 +116,12 @@ class _Step:
     requests: Sequence[int]
 
     @classmethod
-    def of(cls, records: Outgoing, at: Index, size: int) -> _Step:
+    def from_records(cls, records: Outgoing, at: Index, size: int) -> _Step:
         order = np.lexsort((at, records.partitions[at], records.topics[at]))
         at = at[order]
         place = np.stack((records.topics[at], records.partitions[at]))
         parts = np.split(at, np.flatnonzero((place[:, 1:] != place[:, :-1]).any(0)) + 1)
-        requests = [max(1, int(sizes_of(records, part).sum()) // size) for part in parts]
+        requests = [max(1, int(measure_sizes(records, part).sum()) // size) for part in parts]
         return cls(size, records.values, parts, requests)
 
     def is_of(self, shipments: Iterable[tuple[pa.Array, Sequence[int]]]) -> bool:

@@ -37,7 +37,7 @@ class Shipment:
         self._failed: list[Failed] = []
         self._written: dict[int, Written] = {}
 
-    def of_rest(self) -> Shipment:
+    def make_fresh_copy(self) -> Shipment:
         """The same records, of which none was handed over yet. Those that are rejected stay so."""
         again = Shipment(self.records, self.singly)
         for place, error in self.rejected.items():
@@ -64,15 +64,15 @@ class Shipment:
         """Whether a client has said of a record that it failed, and nobody has looked at it yet."""
         return bool(self._failed)
 
-    def places_under_way(self) -> Index:
+    def list_under_way(self) -> Index:
         """Which records a client was given and has not reported; some of them may be acknowledged."""
         return np.flatnonzero(self._under_way)
 
     def direct(self, partitions: NDArray[np.int32]) -> None:
         """Send what waits to these partitions. Nothing may be under way."""
-        self.records = self.records.directed(partitions)
+        self.records = self.records.with_partitions(partitions)
 
-    def places_waiting(self) -> Index:
+    def list_waiting(self) -> Index:
         """Which records wait: topic by topic, and in order within each."""
         places: Index = self._waiting.nonzero()[0]
         number = len(self.records.topic_names)
@@ -123,12 +123,12 @@ class Shipment:
             self._waiting = add_followers(self.records, self._waiting)
             self._waiting[list(self.rejected)] = False
 
-    def misplaced(self) -> list[int]:
+    def find_misplaced(self) -> list[int]:
         """Records that lie before an earlier one of their key, as far as clients said where they lie."""
         if not self._written:
             return []
         places, partitions, offsets = np.array(sorted(self._written.values()), np.int64).T
-        keys = _keys(self.records)[places]
+        keys = _number_keys(self.records)[places]
         by_log = np.lexsort((places, partitions, keys, self.records.topics[places]))
         places, offsets = places[by_log], offsets[by_log]
         log = np.stack([self.records.topics[places], keys[by_log], partitions[by_log]])
@@ -138,7 +138,7 @@ class Shipment:
 
     def recall(self) -> None:
         """The client gives no account of what it has: all of it waits again."""
-        places = self.places_under_way().tolist()
+        places = self.list_under_way().tolist()
         self.repeat([*places, *(failed.place for failed in self.land())])
 
 
@@ -146,7 +146,7 @@ def add_followers(records: Outgoing, chosen: Mask) -> Mask:
     """The chosen records and every one that must not come before them: of the same partition, and where the client
     chooses partitions, of the same topic and key. Without both a record has no place that it must keep.
     """
-    lines, ordered = _lines(records)
+    lines, ordered = _number_lines(records)
     places = np.arange(len(records))
     first = np.full(int(lines.max(initial=0)) + 1, len(records))
     heads = chosen & ordered
@@ -155,20 +155,20 @@ def add_followers(records: Outgoing, chosen: Mask) -> Mask:
     return found
 
 
-def _lines(records: Outgoing) -> tuple[Index, Mask]:
+def _number_lines(records: Outgoing) -> tuple[Index, Mask]:
     """The number of the line that each record stands in; and whether it stands in one at all."""
     directed = records.partitions >= 0
     ordered = directed
     numbers = records.partitions.astype(np.int64)
     if not directed.all():
-        keys = _keys(records)
+        keys = _number_keys(records)
         ordered = directed | (keys >= 0)
         numbers = np.where(directed, numbers, _FIRST_KEY_LINE + keys)
     _, lines = np.unique(records.topics.astype(np.int64) << 33 | numbers, return_inverse=True)
     return lines, ordered
 
 
-def _keys(records: Outgoing) -> Index:
+def _number_keys(records: Outgoing) -> Index:
     """The same number for the same key; -1 for none."""
     codes = records.keys.dictionary_encode().indices.fill_null(-1)
     numbers: Index = codes.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # exported
 
-from psql_streamer.binary_columns import nbytes
+from psql_streamer.binary_columns import measure_bytes
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable, StreamerError
 from psql_streamer.events.records import Records
-from psql_streamer.events.source_fields import fields_of
+from psql_streamer.events.source_fields import choose_fields
 from psql_streamer.interfaces import (
     AliveKeys,
     Finding,
@@ -32,7 +32,7 @@ from sinks.kafka.alive_keys import find_alive_keys
 from sinks.kafka.batch_writer import BatchWriter, Begun, Encoder, Unfinished
 from sinks.kafka.check import KafkaCheck
 from sinks.kafka.delivery import Delivery
-from sinks.kafka.errors import REFUSED, sink_error
+from sinks.kafka.errors import REFUSED, make_sink_error
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.position_topic import PositionTopic
 from sinks.kafka.review import KafkaReview
@@ -80,17 +80,17 @@ class KafkaSink(Sink):
 
     def check(self) -> Iterable[Finding]:
         """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
-        return self._check.findings()
+        return self._check.collect_findings()
 
     def review(self, published: Published) -> Iterable[Finding]:
         """Which entries fit no table, and what the first row of a table would stop the sink with; behind `check`, which
         topics of tables do not exist.
         """
         review = KafkaReview(self._options, published)
-        yield from review.findings()
-        yield from self._check.absent(review.topics())
+        yield from review.collect_findings()
+        yield from self._check.find_absent_topics(review.list_topics())
 
-    def alive_keys(self, request: KeysRequest) -> AliveKeys:
+    def find_alive_keys(self, request: KeysRequest) -> AliveKeys:
         """Those of the table's topics."""
         return find_alive_keys(self.name, self._options, request, self._log)
 
@@ -106,10 +106,10 @@ class KafkaSink(Sink):
             interval=options.rebalance_interval,
             appear_timeout=options.delivery_timeout,
             create=options.create_topics,
-            admin=lambda: AdminClient({**options.admin_properties()}),
+            admin=lambda: AdminClient({**options.make_admin_properties()}),
         )
         try:
-            self._delivery.metadata(None, options.timeout)
+            self._delivery.read_metadata(None, options.timeout)
             if self._transactions is not None:
                 self._transactions.begin_session()
         except SinkError as error:
@@ -133,9 +133,9 @@ class KafkaSink(Sink):
     def write_together(self, batches: Sequence[Batch]) -> None:
         """See Sink.write_together. As `write`."""
         started = time.monotonic()
-        with self._telling():
-            unfinished = self._begun(batches)
-            self._writer.write(*self._started(), unfinished)
+        with self._note_failures():
+            unfinished = self._begin_or_resume(batches)
+            self._writer.write(*self._require_started(), unfinished)
         self._unfinished = None
         self._note_written(unfinished.begun, started)
 
@@ -147,8 +147,8 @@ class KafkaSink(Sink):
     def write_transaction(self, transaction: Transaction) -> None:
         """See Sink.write_transaction. SinkRefused as for `write`, and when another instance has taken over."""
         started = time.monotonic()
-        with self._telling():
-            _, topics = self._started()
+        with self._note_failures():
+            _, topics = self._require_started()
             if self._transactions is None:
                 raise SinkRefused(f"sink {self.name} writes no transactions", "set exactlyOnce")
             finished = self._transactions.write(transaction, topics)
@@ -203,14 +203,14 @@ class KafkaSink(Sink):
 
         Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
-        messages = {f"message {prefix}": count for prefix, count in self._skipped_messages.snapshot().items()}
+        messages = {f"message {prefix}": count for prefix, count in self._skipped_messages.copy_counts().items()}
         transactions = self._transactions
         given_up = {} if transactions is None else {"transactions_written_again": transactions.given_up}
-        skipped = self._skipped.snapshot() | messages
+        skipped = self._skipped.copy_counts() | messages
         delivery = self._delivery
         smaller = None if delivery is None else delivery.lowered_request_bytes
         lowered = {} if smaller is None else {"request_bytes": smaller}
-        return {**self._counts, **given_up, **lowered, "skipped": skipped, "nulled": self._nulled.snapshot()}
+        return {**self._counts, **given_up, **lowered, "skipped": skipped, "nulled": self._nulled.copy_counts()}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""
@@ -219,14 +219,14 @@ class KafkaSink(Sink):
     def _ask(self) -> tuple[Administrator, ClusterMetadata]:
         """Whoever asks the brokers, and what they show. Raises SinkError."""
         options = self._options
-        administrator = Administrator(options.hosts, options.admin_properties(), options.timeout, REFUSED)
+        administrator = Administrator(options.hosts, options.make_admin_properties(), options.timeout, REFUSED)
         try:
             return administrator, administrator.list_topics()
         except KafkaException as error:
-            raise sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+            raise make_sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
 
     def _make_delivery(self) -> Delivery:
-        options, settings = self._options, self._options.properties()
+        options, settings = self._options, self._options.make_properties()
         if not options.exactly_once:
             return Delivery(settings, options.delivery_timeout, self._log)
         delivery = TransactionalDelivery(settings, options.delivery_timeout, self._log, options.transactional_id)
@@ -234,7 +234,7 @@ class KafkaSink(Sink):
         self._transactions = Transactions(delivery, self._writer, notes, self._log)
         return delivery
 
-    def _begun(self, batches: Sequence[Batch]) -> Unfinished:
+    def _begin_or_resume(self, batches: Sequence[Batch]) -> Unfinished:
         """What is left of the batches, all of them when they come for the first time."""
         if self._unfinished is None or not self._unfinished.is_of(batches):
             if self._unfinished is not None and self._delivery is not None:
@@ -242,13 +242,13 @@ class KafkaSink(Sink):
             self._unfinished = self._writer.begin(batches)
         return self._unfinished
 
-    def _started(self) -> tuple[Delivery, Topics]:
+    def _require_started(self) -> tuple[Delivery, Topics]:
         if self._delivery is None or self._topics is None:
             raise SinkRefused("the sink is not started")
         return self._delivery, self._topics
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _note_failures(self) -> Iterator[None]:
         """Failures show in the status. Behind one that may pass, topics are looked up anew."""
         try:
             yield
@@ -281,7 +281,7 @@ class KafkaSink(Sink):
             dead_lettered += len(aside)
             self._skip(aside)
         self._counts["events"] += len(records) - finished.dead_lettered
-        self._counts["bytes"] += nbytes(records.keys) + nbytes(records.values)
+        self._counts["bytes"] += measure_bytes(records.keys) + measure_bytes(records.values)
         self._counts["batches"] += 1
         self._counts["dead_lettered"] += dead_lettered
         self._counts["excluded"] += records.excluded
@@ -306,6 +306,6 @@ class KafkaSink(Sink):
 
     def _log_each(self, records: Records) -> None:
         for index in range(len(records)):
-            table, topic = records.table_of(index), records.topic_of(index)
-            commit = fields_of(records.source).show_commit(int(records.commit[index]))
+            table, topic = records.look_up_table(index), records.look_up_topic(index)
+            commit = choose_fields(records.source).show_commit(int(records.commit[index]))
             self._log.info("%s, commit %s, change %d, to %s", table, commit, records.seq[index], topic)

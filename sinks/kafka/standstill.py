@@ -19,20 +19,22 @@ def lacks_partition(shipment: Shipment, states: Mapping[str, Sequence[PartitionS
 
     states: of every topic that exists.
     """
-    return any(number >= len(states.get(topic, ())) for topic, number in _partitions(shipment, states))
+    return any(number >= len(states.get(topic, ())) for topic, number in _list_partitions(shipment, states))
 
 
 def describe_troubles(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> str:
     """What is wrong with the partitions, the first few of them; empty when all of them seem to be well."""
-    troubles = (_trouble(topic, number, states.get(topic)) for topic, number in _partitions(shipment, states))
+    troubles = (
+        _describe_trouble(topic, number, states.get(topic)) for topic, number in _list_partitions(shipment, states)
+    )
     reasons = dict.fromkeys(trouble for trouble in troubles if trouble)
     more = f" and {len(reasons) - _MOST_PARTITIONS_NAMED} more" if len(reasons) > _MOST_PARTITIONS_NAMED else ""
     return ", ".join(islice(reasons, _MOST_PARTITIONS_NAMED)) + more
 
 
-def _partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> Iterator[tuple[str, int]]:
+def _list_partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> Iterator[tuple[str, int]]:
     """Topic and number; all of a topic's where the client chose them."""
-    at, records = shipment.places_under_way(), shipment.records
+    at, records = shipment.list_under_way(), shipment.records
     for index, topic in enumerate(records.topic_names):
         numbers = np.unique(records.partitions[at[records.topics[at] == index]]).tolist()
         chosen_by_client = numbers[:1] == [-1]
@@ -40,7 +42,7 @@ def _partitions(shipment: Shipment, states: Mapping[str, Sequence[PartitionState
         yield from ((topic, number) for number in (known if chosen_by_client else numbers))
 
 
-def _trouble(topic: str, number: int, states: Sequence[PartitionState] | None) -> str:
+def _describe_trouble(topic: str, number: int, states: Sequence[PartitionState] | None) -> str:
     if states is None:
         return f'topic "{topic}" does not exist'
     if number >= len(states):

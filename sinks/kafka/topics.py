@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from sinks.kafka.delivery import Delivery
-from sinks.kafka.errors import REFUSED, sink_error
+from sinks.kafka.errors import REFUSED, make_sink_error
 from sinks.kafka.options import CreateTopics
 from sinks.kafka.producer import TopicMetadata
 
@@ -64,12 +64,12 @@ class _Asked:
     until: float
 
     @classmethod
-    def of(cls, topics: tuple[str, ...], known: list[_Known]) -> _Asked:
+    def from_known(cls, topics: tuple[str, ...], known: list[_Known]) -> _Asked:
         counts = np.array([entry.partitions for entry in known], np.int32)
         return cls(topics, counts, min((entry.until for entry in known), default=0.0))
 
 
-_NOTHING_ASKED = _Asked.of((), [])
+_NOTHING_ASKED = _Asked.from_known((), [])
 
 
 class Topics:
@@ -101,7 +101,7 @@ class Topics:
         self._known: dict[str, _Known] = {}
         self._last = _NOTHING_ASKED
 
-    def partitions(self, topics: tuple[str, ...]) -> NDArray[np.int32]:
+    def count_partitions(self, topics: tuple[str, ...]) -> NDArray[np.int32]:
         """The partitions of each topic, in their order, every one above zero.
 
         Raises SinkUnavailable for a topic that does not appear, TopicRefused for one that cannot, and SinkRefused for
@@ -110,9 +110,9 @@ class Topics:
         now = time.monotonic()
         last = self._last
         if last.until < now or last.topics != topics:
-            if due := self._due(topics):
+            if due := self._select_due(topics):
                 self._refresh(due)
-            last = self._last = _Asked.of(topics, [self._known[topic] for topic in topics])
+            last = self._last = _Asked.from_known(topics, [self._known[topic] for topic in topics])
         return last.partitions
 
     def forget(self) -> None:
@@ -123,22 +123,22 @@ class Topics:
     def _refresh(self, topics: list[str]) -> None:
         if len(topics) > _SINGLY_ASKED_TOPICS or self._create:
             self._look_up_together(topics)
-            topics = self._due(topics)
+            topics = self._select_due(topics)
         if topics and self._create:
             self._make(topics, self._create)
             if len(topics) > _SINGLY_ASKED_TOPICS:
                 self._look_up_together(topics)
-                topics = self._due(topics)
+                topics = self._select_due(topics)
         if topics:
             self._await(topics)
 
-    def _due(self, topics: Iterable[str]) -> list[str]:
+    def _select_due(self, topics: Iterable[str]) -> list[str]:
         now, known = time.monotonic(), self._known
         return [topic for topic in topics if topic not in known or known[topic].until < now]
 
     def _look_up_together(self, topics: list[str]) -> None:
         """Remember the counts of those that exist. Asking for all topics never makes one."""
-        metadata = self._delivery.metadata(None, self._timeout)
+        metadata = self._delivery.read_metadata(None, self._timeout)
         self._remember({topic: metadata[topic].partitions for topic in topics if topic in metadata})
 
     def _remember(self, counts: Mapping[str, int]) -> None:
@@ -152,7 +152,7 @@ class Topics:
         """
         began = time.monotonic()
         deadline, soon = began + self._appear_timeout, began + min(_TOPIC_CREATION_SECONDS, self._appear_timeout)
-        while absent := self._absent(topics):
+        while absent := self._find_absent(topics):
             now = time.monotonic()
             if len(absent) < len(topics):
                 topics, deadline = absent, now + self._appear_timeout
@@ -161,11 +161,11 @@ class Topics:
                 soon = deadline
             if now > deadline:
                 more = f", and {len(topics) - 1} more do not" if len(topics) > 1 else ""
-                command = how_to_create(topics[0], self._host)
+                command = describe_topic_creation(topics[0], self._host)
                 raise SinkUnavailable(f'topic "{topics[0]}" does not exist{more}', command)
             self._delivery.wait(_TOPIC_LOOK_SECONDS)
 
-    def _absent(self, topics: list[str]) -> list[str]:
+    def _find_absent(self, topics: list[str]) -> list[str]:
         """Which of them brokers do not have yet; the counts of the others are remembered. SinkRefused for one that may
         not be used.
         """
@@ -174,14 +174,14 @@ class Topics:
         for name in topics:
             error = metadata[name].error
             if error is not None and error.code() in REFUSED:
-                raise sink_error(f'topic "{name}"', error)
+                raise make_sink_error(f'topic "{name}"', error)
         return [name for name in topics if metadata[name].error is not None or not metadata[name].partitions]
 
     def _ask(self, topics: list[str]) -> Mapping[str, TopicMetadata]:
         """What brokers say of each; where they make topics when asked for them, they do so now."""
         if len(topics) > _SINGLY_ASKED_TOPICS:
-            return self._delivery.metadata_of(topics, self._timeout)
-        return {topic: self._delivery.metadata(topic, self._timeout)[topic] for topic in topics}
+            return self._delivery.read_metadata_together(topics, self._timeout)
+        return {topic: self._delivery.read_metadata(topic, self._timeout)[topic] for topic in topics}
 
     def _refuse_likeness(self, topics: list[str]) -> None:
         """Kafka makes no topic beside one whose name differs from it in . and _ alone: names of metrics tell the two
@@ -189,7 +189,7 @@ class Topics:
         answer does not say so.
         """
         wanted = {topic.replace(".", "_"): topic for topic in reversed(topics)}
-        for other in self._delivery.metadata(None, self._timeout):
+        for other in self._delivery.read_metadata(None, self._timeout):
             topic = wanted.get(other.replace(".", "_"), other)
             if other != topic:
                 raise TopicRefused(topic, f'it differs from "{other}" in . and _ alone')
@@ -217,10 +217,10 @@ def _refuse(topic: str, error: BaseException | None) -> None:
     if error.args[0].code() == KafkaError.TOPIC_EXCEPTION:
         raise TopicRefused(topic, error.args[0].str())
     if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-        raise sink_error(f'topic "{topic}" cannot be created', error.args[0])
+        raise make_sink_error(f'topic "{topic}" cannot be created', error.args[0])
 
 
-def how_to_create(topic: str, host: str) -> str:
+def describe_topic_creation(topic: str, host: str) -> str:
     """What to do about a missing topic."""
     return (
         f"kafka-topics.sh --bootstrap-server {host} --create --topic {topic}, or a section createTopics in the sink's"

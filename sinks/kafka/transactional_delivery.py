@@ -19,8 +19,8 @@ from psql_streamer.errors import SinkError, SinkUnavailable
 from psql_streamer.interfaces import ConsumedOffsets
 from sinks.kafka.clients import Clients
 from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
-from sinks.kafka.errors import REJECTED, sink_error
-from sinks.kafka.findings import listed
+from sinks.kafka.errors import REJECTED, make_sink_error
+from sinks.kafka.findings import show_names
 from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.producer import Failed
 from sinks.kafka.rejections import find_rejected, find_without_key
@@ -110,7 +110,7 @@ class TransactionalDelivery(Delivery):
         """Commit offsets of consumer groups with the transaction."""
         for one in consumed:
             if one.offsets:
-                self._repeat("did not take the consumer group's offsets", self._offsets_sender(one))
+                self._repeat("did not take the consumer group's offsets", self._make_offsets_sender(one))
 
     def commit(self) -> None:
         """Make what was delivered since `begin` visible. After an error it may be visible or not."""
@@ -125,14 +125,14 @@ class TransactionalDelivery(Delivery):
         super().abandon()
 
     def _make_producer(self, more: Mapping[str, str]) -> Clients:
-        of_singles = self._properties_of_singles() if self._singly else {}
+        of_singles = self._make_single_properties() if self._singly else {}
         properties = {**self._properties, **self._size.properties, **more, **of_singles}
         self._bytes = self._size.bytes
-        with self._starting():
+        with self._convert_start_errors():
             client = self._client = TransactionalProducer(properties, self._complaints.add, self._log)
             return Clients(lambda: client, self._log, most=1)
 
-    def _properties_of_singles(self) -> Mapping[str, str]:
+    def _make_single_properties(self) -> Mapping[str, str]:
         if not self._may_take_long:
             return ONE_A_REQUEST
         given = int(resolve_properties(self._properties, [_TIMEOUT])[_TIMEOUT])
@@ -149,7 +149,7 @@ class TransactionalDelivery(Delivery):
             self.abandon()
             self._client.init_transactions(seconds)
 
-    def _producer_for(self, shipment: Shipment) -> Clients:  # noqa: ARG002 - a transaction has one client
+    def _choose_producer(self, shipment: Shipment) -> Clients:  # noqa: ARG002 - a transaction has one client
         return self._producer
 
     def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
@@ -162,7 +162,7 @@ class TransactionalDelivery(Delivery):
         """
         if not topics:
             return
-        found = self.metadata_of(topics, self._delivery_timeout)
+        found = self.read_metadata_together(topics, self._delivery_timeout)
         for topic in topics:
             if not found[topic].partitions:
                 raise SinkUnavailable(f'topic "{topic}" is not there any more')
@@ -174,7 +174,7 @@ class TransactionalDelivery(Delivery):
             self._complaints.settle()
             return
         if not any(failure.error.code() in REJECTED for failure in failed):
-            raise self._fatal() or self._describe(shipment, failed)
+            raise self._find_fatal_error() or self._describe(shipment, failed)
         rejected = list(find_rejected(failed, shipment.records, self._bytes, singly=self._singly))
         rejected += find_without_key(rejected, shipment.records)
         shipment.rejected.update({failure.place: failure.error for failure in rejected})
@@ -191,18 +191,18 @@ class TransactionalDelivery(Delivery):
     def _describe(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
         reason = self._client.transaction_error
         if reason is None:
-            return self._not_delivered(shipment, failed)
+            return self._make_undelivered_error(shipment, failed)
         records = shipment.records
         topics = dict.fromkeys(f'"{records.topic_names[records.topics[failure.place]]}"' for failure in failed)
-        what = f"{len(failed)} records to {listed(list(topics))} were not delivered, because the transaction failed"
-        return self._failure(what, reason)
+        what = f"{len(failed)} records to {show_names(list(topics))} were not delivered, because the transaction failed"
+        return self._make_error(what, reason)
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
         """Behind a record that failed the client sends nothing of the transaction any more: the rest fails with it."""
         try:
             super()._serve(producer, shipment)
         except SinkError:
-            raise self._fatal() or SinkUnavailable("the Kafka client failed for good") from None
+            raise self._find_fatal_error() or SinkUnavailable("the Kafka client failed for good") from None
         if shipment.has_failed:
             shipment.report(producer.give_up() or ())
 
@@ -219,7 +219,7 @@ class TransactionalDelivery(Delivery):
                 error: KafkaError = raised.args[0]
                 self._listen()
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise self._fatal() or self._explain(what, error) from None
+                    raise self._find_fatal_error() or self._explain(what, error) from None
             else:
                 return
             self.wait(0)
@@ -235,20 +235,20 @@ class TransactionalDelivery(Delivery):
         if error.code() in _MEMBER_IS_GONE:
             return MemberIsGone(f"brokers refused the offsets of the consumer group's member: {error.str()}")
         if error.code() in _ENDED_BY_BROKERS:
-            return _ended(error)
-        return self._failure(f'brokers {what} (transactionalId "{self._id}")', error)
+            return _make_ended_error(error)
+        return self._make_error(f'brokers {what} (transactionalId "{self._id}")', error)
 
-    def _fatal(self) -> SinkError | None:
+    def _find_fatal_error(self) -> SinkError | None:
         error = self._client.fatal_error
         if error is None:
             return None
         if error.code() in _ENDED_BY_BROKERS:
-            return _ended(error)
-        return sink_error(f'the client with transactionalId "{self._id}" has failed', error)
+            return _make_ended_error(error)
+        return make_sink_error(f'the client with transactionalId "{self._id}" has failed', error)
 
-    def _offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
+    def _make_offsets_sender(self, consumed: ConsumedOffsets) -> Callable[[float], None]:
         return lambda seconds: self._client.send_offsets(consumed, seconds)
 
 
-def _ended(error: KafkaError) -> TransactionEnded:
+def _make_ended_error(error: KafkaError) -> TransactionEnded:
     return TransactionEnded(f"brokers have ended the transaction: {error.str()}", _ENDED_REMEDY)

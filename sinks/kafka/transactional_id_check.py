@@ -32,9 +32,9 @@ def find_forbidden_id(
     """
     longest = administrator.find_broker_setting(cluster, "transaction.max.timeout.ms")
     if longest is not None and int(longest) >= _LONGEST_TIMEOUT_MS:
-        yield _unknown(options, "brokers allow any transaction timeout (transaction.max.timeout.ms)")
+        yield _make_unknown_finding(options, "brokers allow any transaction timeout (transaction.max.timeout.ms)")
         return
-    given = {**options.properties(), "transactional.id": options.transactional_id}
+    given = {**options.make_properties(), "transactional.id": options.transactional_id}
     error = _ask({**given, "transaction.timeout.ms": _LONGEST_TIMEOUT_MS}, options.timeout)
     if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         mend = f"kafka-acls.sh --bootstrap-server {options.hosts[0]} --add --allow-principal User:NAME"
@@ -42,7 +42,7 @@ def find_forbidden_id(
         problem = f'no permission to write with transactionalId "{options.transactional_id}"'
         yield Finding(Severity.ERROR, problem, mend)
     elif error.code() != KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        yield _unknown(options, error.str())
+        yield _make_unknown_finding(options, error.str())
 
 
 def _ask(properties: dict[str, object], timeout: float) -> KafkaError:
@@ -55,6 +55,6 @@ def _ask(properties: dict[str, object], timeout: float) -> KafkaError:
     return KafkaError(KafkaError.NO_ERROR, "brokers gave it to this check: a service that has it takes it back")
 
 
-def _unknown(options: KafkaSinkOptions, why: str) -> Finding:
+def _make_unknown_finding(options: KafkaSinkOptions, why: str) -> Finding:
     problem = f'whether transactionalId "{options.transactional_id}" may be used is not known: {why}'
     return Finding(Severity.WARNING, problem, "the sink says at its start what it may not do")

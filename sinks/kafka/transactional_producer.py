@@ -24,7 +24,7 @@ class TransactionalProducer(Producer):
     def init_transactions(self, seconds: float) -> None:
         """Take over the transactional id: brokers end what another client left open, and refuse what it still sends."""
         with self._in_use:
-            _require(rdkafka.init_transactions(self._open(), _milliseconds(seconds)))
+            _require(rdkafka.init_transactions(self._open(), _to_milliseconds(seconds)))
 
     def begin_transaction(self) -> None:
         """What is produced from now on belongs together."""
@@ -36,9 +36,9 @@ class TransactionalProducer(Producer):
         with self._in_use:
             client, group = self._open(), Pointer()
             _require(rdkafka.consumer_group_metadata_read(ctypes.byref(group), consumed.group, len(consumed.group)))
-            offsets = _listed(consumed.offsets)
+            offsets = _make_offset_list(consumed.offsets)
             try:
-                _require(rdkafka.send_offsets_to_transaction(client, offsets, group, _milliseconds(seconds)))
+                _require(rdkafka.send_offsets_to_transaction(client, offsets, group, _to_milliseconds(seconds)))
             finally:
                 rdkafka.topic_partition_list_destroy(offsets)
                 rdkafka.consumer_group_metadata_destroy(group)
@@ -46,7 +46,7 @@ class TransactionalProducer(Producer):
     def commit_transaction(self, seconds: float) -> None:
         """Make all of it visible. After an error that is not retriable it may be visible or not."""
         with self._in_use:
-            _require(rdkafka.commit_transaction(self._open(), _milliseconds(seconds)))
+            _require(rdkafka.commit_transaction(self._open(), _to_milliseconds(seconds)))
 
     @property
     def transaction_error(self) -> KafkaError | None:
@@ -67,7 +67,7 @@ class TransactionalProducer(Producer):
         return KafkaError(code, reason.value.decode(errors="replace"), fatal=True) if code else None
 
 
-def _milliseconds(seconds: float) -> int:
+def _to_milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
@@ -80,7 +80,7 @@ def _require(error: librdkafka.Handle) -> None:
     raise KafkaException(KafkaError(code, text, retriable=retriable))
 
 
-def _listed(offsets: Sequence[tuple[str, int, int, str]]) -> librdkafka.Handle:
+def _make_offset_list(offsets: Sequence[tuple[str, int, int, str]]) -> librdkafka.Handle:
     listed = rdkafka.topic_partition_list_new(len(offsets))
     for topic, partition, offset, metadata in offsets:
         entry = rdkafka.topic_partition_list_add(listed, topic.encode(), partition).contents

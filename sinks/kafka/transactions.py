@@ -87,7 +87,7 @@ class Transactions:
         """
         self._topic.make(self._delivery)
         self._delivery.initialize()
-        mine = self._next(self._topic.read().notes)
+        mine = self._make_note(self._topic.read().notes)
         self._delivery.begin()
         self._deliver_note(mine)
         self._delivery.commit()
@@ -100,7 +100,7 @@ class Transactions:
     def write(self, transaction: Transaction, topics: Topics) -> Sequence[Begun]:
         """See Sink.write_transaction; returns how its batches ended."""
         if self._open is None or self._open.transaction is not transaction:
-            self._open = _Open(transaction, self._next({**self._noted.notes, **transaction.notes}))
+            self._open = _Open(transaction, self._make_note({**self._noted.notes, **transaction.notes}))
         self._write(self._open, topics)
         self._noted, finished = self._open.noted, self._open.unfinished
         self._open = None
@@ -162,14 +162,14 @@ class Transactions:
 
     def _require_own(self, found: Noted, one: _Open) -> None:
         if found == NOTHING_NOTED:
-            raise self._topic.miss_notes()
+            raise self._topic.make_missing_error()
         if found.token not in (self._noted.token, one.noted.token):
             raise SinkRefused(
                 f'another instance has taken over transactionalId "{self._topic.transactional_id}", and writes',
                 "stop one of the two, or give it a transactionalId of its own",
             )
 
-    def _next(self, notes: Mapping[str, bytes]) -> Noted:
+    def _make_note(self, notes: Mapping[str, bytes]) -> Noted:
         return Noted(secrets.token_hex(8), notes)
 
     def _give_up(self, one: _Open) -> None:

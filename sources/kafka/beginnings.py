@@ -15,7 +15,7 @@ from sources.kafka.committing import Committing
 from sources.kafka.ends import find_ends
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import partitions_of
+from sources.kafka.subscribed import list_wanted_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +63,28 @@ class Beginnings:
         if options.start_at == "earliest" or self._reached:
             return ()
         found = self._admin.list_topics(timeout=options.timeout).topics
-        every = [TopicPartition(*one) for one in partitions_of(options.topics, found)]
+        every = [TopicPartition(*one) for one in list_wanted_partitions(options.topics, found)]
         if any(one.offset >= 0 for one in consumer.committed(every, timeout=options.timeout)):
             return ()
         if isinstance(options.start_at, Mapping):
-            begun = self._given(consumer, options.start_at, {(one.topic, one.partition) for one in every})
+            begun = self._resolve_start_offsets(
+                consumer, options.start_at, {(one.topic, one.partition) for one in every}
+            )
         else:
             mark = self._committing.mark
             begun = [
-                TopicPartition(one.topic, one.partition, self._offset_of_start(consumer, one), mark) for one in every
+                TopicPartition(one.topic, one.partition, self._find_start_offset(consumer, one), mark) for one in every
             ]
-        return self._not_begun(consumer, begun)
+        return self._select_not_begun(consumer, begun)
 
-    def _not_begun(self, consumer: Consumer, begun: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+    def _select_not_begun(self, consumer: Consumer, begun: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         """Those that have no offset yet: another member may have begun meanwhile, and have got on."""
         asked = [TopicPartition(one.topic, one.partition) for one in begun]
         there = consumer.committed(asked, timeout=self._options.timeout)
         got_on = {(one.topic, one.partition) for one in there if one.offset >= 0}
         return [one for one in begun if (one.topic, one.partition) not in got_on]
 
-    def _given(
+    def _resolve_start_offsets(
         self, consumer: Consumer, start_at: Offsets, there: AbstractSet[tuple[str, int]]
     ) -> Sequence[TopicPartition]:
         """The offsets that startAt names. PositionRefused for one that cannot be read from."""
@@ -119,7 +121,7 @@ class Beginnings:
             return low, high
         return find_ends(self._admin, [TopicPartition(*partition)], self._options.timeout)[partition]
 
-    def _offset_of_start(self, consumer: Consumer, partition: TopicPartition) -> int:
+    def _find_start_offset(self, consumer: Consumer, partition: TopicPartition) -> int:
         start_at, timeout = self._options.start_at, self._options.timeout
         if partition.topic not in self._there:
             return int(consumer.get_watermark_offsets(partition, timeout=timeout)[0])
@@ -153,13 +155,13 @@ def require_no_gap(partition: Partition, offset: int, ends: tuple[int, int], gro
     low, high = ends
     if offset < low:
         what = f"{partition}: the records {offset} to {low - 1} are not on the brokers any more"
-        raise PositionRefused(what, gap_remedy(group))
+        raise PositionRefused(what, describe_gap_remedy(group))
     if offset > high:
         what = f"{partition} ends at {high}, before offset {offset}, which was read already"
-        raise PositionRefused(what, "was the topic made anew? " + gap_remedy(group))
+        raise PositionRefused(what, "was the topic made anew? " + describe_gap_remedy(group))
 
 
-def gap_remedy(group: str) -> str:
+def describe_gap_remedy(group: str) -> str:
     """What to do about records that are gone."""
     return (
         f"to go on without them, stop every instance and set the offsets of group {group} "

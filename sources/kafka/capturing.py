@@ -15,11 +15,11 @@ from psql_streamer.event_reader import parsed
 from psql_streamer.event_reader.reader import EventReader
 from psql_streamer.interfaces import CaptureRequest, Finding, Source
 from psql_streamer.model import Batch, Position
-from sources.kafka.errors import source_error
+from sources.kafka.errors import make_source_error
 from sources.kafka.framing import make_framed_records
-from sources.kafka.offsets import Offsets, Partition, advance, has_reached, of_position, to_position
+from sources.kafka.offsets import Offsets, Partition, advance, has_reached, to_offsets, to_position
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import partitions_of
+from sources.kafka.subscribed import list_wanted_partitions
 from sources.kafka.unreadable_headers import replace_unreadable
 
 log = logging.getLogger(__name__)
@@ -44,23 +44,27 @@ class KafkaCapture(Source):
     def check(self) -> Iterable[Finding]:
         return ()
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         return {}
 
     def has_reached(self, position: Position, mark: Position) -> bool:
-        return has_reached(of_position(position), of_position(mark))
+        return has_reached(to_offsets(position), to_offsets(mark))
 
     def start(self, position: Position | None) -> None:  # noqa: ARG002 - there is none
         options = self._settings
         # A consumer that is assigned its partitions joins no group. The client asks for the coordinator of one all the
         # same, which the user may be allowed to do for the source's alone.
-        given = {name: value for name, value in options.consumer_properties().items() if name != "group.instance.id"}
+        given = {
+            name: value for name, value in options.make_consumer_properties().items() if name != "group.instance.id"
+        }
         consumer = self._consumer = Consumer({**given, "enable.partition.eof": True}, logger=log)
         try:
             found = consumer.list_topics(timeout=options.timeout).topics
-            begins = {one: self._first_offset(consumer, one) for one in partitions_of(options.topics, found)}
+            begins = {
+                one: self._find_first_offset(consumer, one) for one in list_wanted_partitions(options.topics, found)
+            }
         except KafkaException as error:
-            raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+            raise make_source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
         if not begins:
             raise SourceUnavailable(
                 f"topics do not exist: {', '.join(options.topics)}", "create them, or correct topics"
@@ -90,7 +94,7 @@ class KafkaCapture(Source):
         if consumer is not None:
             consumer.close()
 
-    def _first_offset(self, consumer: Consumer, partition: Partition) -> int:
+    def _find_first_offset(self, consumer: Consumer, partition: Partition) -> int:
         low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._settings.timeout)
         return int(low if self._request.existing else high)
 
@@ -100,7 +104,7 @@ class KafkaCapture(Source):
         if error is None:
             return False
         if error.code() != KafkaError._PARTITION_EOF:
-            raise source_error(f"topic {message.topic()}", error)
+            raise make_source_error(f"topic {message.topic()}", error)
         self._unread.discard(Partition(str(message.topic()), int(message.partition() or 0)))
         return True
 

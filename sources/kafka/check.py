@@ -22,19 +22,19 @@ from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.administrator import Administrator
 from sources.kafka.beginnings import CORRECT_START, find_start_problem
 from sources.kafka.ends import find_ends
-from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, remedy
+from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, find_remedy
 from sources.kafka.offsets import Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.same_topics import made_anew, remedy_for_made_anew
-from sources.kafka.subscribed import PATTERN_MARK, describe, subscribed, topic_ids, unmatched
+from sources.kafka.same_topics import describe_made_anew, describe_made_anew_remedy
+from sources.kafka.subscribed import PATTERN_MARK, describe, find_topic_ids, find_unmatched, select_subscribed
 
 
 def make_administrator(options: KafkaSourceOptions) -> Administrator:
     """A client for questions about the source's brokers."""
-    return Administrator(options.hosts, options.client_properties(), options.timeout, REFUSED)
+    return Administrator(options.hosts, options.make_client_properties(), options.timeout, REFUSED)
 
 
-def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
+def check_source(options: KafkaSourceOptions) -> Iterator[Finding]:
     """Findings about the schema registry, the brokers, the topics, and the group and its offsets."""
     if options.registry is not None:
         from psql_streamer.registry.checking import find_problems
@@ -46,26 +46,26 @@ def findings(options: KafkaSourceOptions) -> Iterator[Finding]:
         found = administrator.list_topics().topics
     except KafkaException as error:
         said: KafkaError = error.args[0]
-        yield administrator.describe_silence(said, remedy(said) or MAY_PASS[KafkaError._TRANSPORT])
+        yield administrator.describe_silence(said, find_remedy(said) or MAY_PASS[KafkaError._TRANSPORT])
         return
     there: dict[str, TopicMetadata] = {}
     for topic in options.topics:
         if topic.startswith(PATTERN_MARK):
-            there |= {name: found[name] for name in subscribed([topic], found) if found[name].error is None}
+            there |= {name: found[name] for name in select_subscribed([topic], found) if found[name].error is None}
         elif topic not in found:
             yield _describe_missing(admin, topic, options.timeout)
         elif (denied := found[topic].error) is not None:
-            yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', remedy(denied) or "look at it")
+            yield Finding(Severity.ERROR, f'topic "{topic}": {denied.str()}', find_remedy(denied) or "look at it")
         else:
             there[topic] = found[topic]
-    for pattern in unmatched(options.topics, found):
+    for pattern in find_unmatched(options.topics, found):
         yield Finding(Severity.WARNING, f"no topic matches {pattern}", f"{NOT_SHOWN}; it is read when there is one")
-    yield from _dead_letters(administrator, options, found)
-    yield from administrator.find_forbidden(list(there), AclOperation.READ, remedy)
+    yield from _check_dead_letters(administrator, options, found)
+    yield from administrator.find_forbidden(list(there), AclOperation.READ, find_remedy)
     forbidden = list(administrator.find_forbidden_group(options.group_id, REFUSED))
     yield from forbidden
     if not forbidden:
-        yield from _offsets(admin, options, there)
+        yield from _check_offsets(admin, options, there)
 
 
 def _describe_missing(admin: AdminClient, topic: str, timeout: float) -> Finding:
@@ -78,7 +78,7 @@ def _describe_missing(admin: AdminClient, topic: str, timeout: float) -> Finding
     return Finding(Severity.ERROR, f'topic "{topic}" does not exist: {wait}', "create it, or correct topics")
 
 
-def _dead_letters(
+def _check_dead_letters(
     administrator: Administrator, options: KafkaSourceOptions, found: Collection[str]
 ) -> Iterator[Finding]:
     """Whether records that are no events have a place. found: topics that brokers show."""
@@ -86,7 +86,7 @@ def _dead_letters(
     if not topic:
         return
     if topic in found:
-        yield from administrator.find_forbidden([topic], AclOperation.WRITE, remedy)
+        yield from administrator.find_forbidden([topic], AclOperation.WRITE, find_remedy)
         return
     try:
         describe(administrator.client, [topic], options.timeout)
@@ -102,13 +102,15 @@ def find_topics_made_anew(options: KafkaSourceOptions, ids: TopicIds) -> Iterato
     """Topics of a position that are others now. ids: those that the position was made with."""
     if not ids:
         return
-    found = topic_ids(make_administrator(options).client, ids.keys(), options.timeout)
+    found = find_topic_ids(make_administrator(options).client, ids.keys(), options.timeout)
     for topic, one in found.items():
         if ids[topic] != one:
-            yield Finding(Severity.ERROR, made_anew(topic), remedy_for_made_anew(options.group_id))
+            yield Finding(Severity.ERROR, describe_made_anew(topic), describe_made_anew_remedy(options.group_id))
 
 
-def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]) -> Iterator[Finding]:
+def _check_offsets(
+    admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, TopicMetadata]
+) -> Iterator[Finding]:
     """Whether what the group has not read yet is still there."""
     asked = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     if not asked:
@@ -117,7 +119,7 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
         of_group = ConsumerGroupTopicPartitions(options.group_id, asked)
         stored = {
             Partition(one.topic, one.partition): one.offset
-            for one in _committed(admin, of_group, options.timeout)
+            for one in _read_committed(admin, of_group, options.timeout)
             if one.offset >= 0
         }
         starts = options.start_at if not stored and isinstance(options.start_at, Mapping) else {}
@@ -148,7 +150,7 @@ def _offsets(admin: AdminClient, options: KafkaSourceOptions, topics: dict[str, 
             yield Finding(Severity.WARNING, f"{problem}: a source without a position stops there", CORRECT_START)
 
 
-def _committed(admin: AdminClient, of_group: ConsumerGroupTopicPartitions, timeout: float) -> list[TopicPartition]:
+def _read_committed(admin: AdminClient, of_group: ConsumerGroupTopicPartitions, timeout: float) -> list[TopicPartition]:
     """The group's offsets. A coordinator that is just starting, or moving, is asked again for the timeout."""
     deadline = time.monotonic() + timeout
     while True:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sources.kafka.committing import Committing
 from sources.kafka.member_state import MemberState
-from sources.kafka.offsets import Partition, list_partitions, named
+from sources.kafka.offsets import Partition, list_partitions, to_partitions
 
 _AGAIN_SECONDS = 1.0
 """Behind a commit that failed."""
@@ -53,7 +53,7 @@ class Commits:
             self._note_refused(offsets)
         else:
             self._tell("offsets", error)
-            self._send_again(named(offsets))
+            self._send_again(to_partitions(offsets))
 
     def _commit_due(self, consumer: Consumer, wait: bool) -> None:
         if self._committing.by_sink:
@@ -72,7 +72,7 @@ class Commits:
         """answered: the partitions of a commit, each with its error, if it has one."""
         for one in answered:
             if one.error is not None:
-                refused = named([one])
+                refused = to_partitions([one])
                 self._tell(f"offsets of {list_partitions(refused)}", one.error)
                 self._send_again(refused)
 

@@ -13,7 +13,7 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.event_reader.reader import Refused
 from sinks.kafka.errors import REJECTED
 from sinks.kafka.options import Property
-from sources.kafka.errors import MISSING, REFUSED, source_error
+from sources.kafka.errors import MISSING, REFUSED, make_source_error
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,9 @@ class DeadLetters:
         failed, self._failed = self._failed, []
         for one, error in failed:
             if error.code() in REJECTED:
-                raise self._refusal(one, error.str())
+                raise self._make_refusal(one, error.str())
             if error.code() in REFUSED:
-                raise source_error(f'dead letters cannot be written to topic "{self._topic}"', error)
+                raise make_source_error(f'dead letters cannot be written to topic "{self._topic}"', error)
             self._produce(one)
         if self._failed:  # at once
             self._look_for_topic(timeout)
@@ -118,13 +118,13 @@ class DeadLetters:
                 self._producer.poll(0.1)
             except KafkaException as error:
                 if error.args[0].code() not in MISSING:
-                    raise self._refusal(one, error.args[0].str()) from None
+                    raise self._make_refusal(one, error.args[0].str()) from None
                 self._failed.append((one, error.args[0]))
                 return
             else:
                 return
 
-    def _refusal(self, one: Refused, why: str) -> SourceRefused:
+    def _make_refusal(self, one: Refused, why: str) -> SourceRefused:
         message = one.message
         return SourceRefused(
             f"the dead letter of {message.topic()}[{message.partition()}]@{message.offset()} cannot be written "

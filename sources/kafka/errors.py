@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
-from sinks.kafka.connection_errors import UNREACHABLE, not_let_in
+from sinks.kafka.connection_errors import UNREACHABLE, list_login_remedies
 
 REFUSED: Mapping[int, str] = {
-    **not_let_in("source"),
+    **list_login_remedies("source"),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the source's user Read and Describe on the topics",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the source's user Read on the group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the source's user Describe on the cluster",
@@ -38,12 +38,12 @@ MAY_PASS: Mapping[int, str] = {
 """Where to look if it does not."""
 
 
-def source_error(what: str, error: KafkaError) -> SourceError:
+def make_source_error(what: str, error: KafkaError) -> SourceError:
     """The exception for an error of the consumer."""
     kind = SourceRefused if error.code() in REFUSED else SourceUnavailable
-    return kind(f"{what}: {error.str()}", remedy(error))
+    return kind(f"{what}: {error.str()}", find_remedy(error))
 
 
-def remedy(error: KafkaError) -> str:
+def find_remedy(error: KafkaError) -> str:
     """What to do about an error; empty when there is nothing to say."""
     return REFUSED.get(error.code()) or MAY_PASS.get(error.code(), "")

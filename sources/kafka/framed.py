@@ -116,8 +116,8 @@ class FramedRecords:
 
     def _decode(self, message: Message, find: Callable[[int | str], Decode]) -> Message:
         value, key, headers = message.value(), message.key(), message.headers()
-        of_value = _frame(value, headers, VALUE_HEADER)
-        of_key = _frame(key, headers, KEY_HEADER) if self._options.keys else None
+        of_value = _find_part_frame(value, headers, VALUE_HEADER)
+        of_key = _find_part_frame(key, headers, KEY_HEADER) if self._options.keys else None
         if of_value is None and of_key is None:
             return message
         try:
@@ -139,7 +139,7 @@ def to_source_error(error: RegistryError) -> SourceError:
     return (SourceRefused if isinstance(error, RegistryRefused) else SourceUnavailable)(error.what, error.remedy)
 
 
-def _frame(data: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> Frame | None:
+def _find_part_frame(data: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> Frame | None:
     """Of a value or a key; the header with this name counts, if there is one."""
     if data is not None and headers and (found := find_guid(headers, name)) is not None:
         guid, rest = found

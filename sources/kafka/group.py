@@ -19,7 +19,7 @@ from psql_streamer.errors import SourceError, SourceUnavailable
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.commits import Commits
 from sources.kafka.committing import Committing
-from sources.kafka.errors import source_error
+from sources.kafka.errors import make_source_error
 from sources.kafka.leaving import leave
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Offsets
@@ -64,7 +64,7 @@ class GroupMember:
         self._options = options
         self._committing = committing
         self._most_held = 2 * options.batch_bytes
-        admin = AdminClient(options.client_properties())
+        admin = AdminClient(options.make_client_properties())
         topics = SameTopics(options, ids, admin)
         beginnings = Beginnings(options, reached, in_flight, committing, there, admin)
         self._polling = Polling(name, options, state)
@@ -91,13 +91,13 @@ class GroupMember:
         """
         options = self._options
         callbacks = {"error_cb": self._troubles.note, "on_commit": self._commits.note_answer}
-        self._consumer = Consumer({**options.consumer_properties(), **callbacks}, logger=log)
+        self._consumer = Consumer({**options.make_consumer_properties(), **callbacks}, logger=log)
         try:
             found = self._consumer.list_topics(timeout=options.timeout).topics
         except KafkaException as error:
             self._consumer.poll(0)  # librdkafka gives the reason to a callback, and a timeout to whoever waits
             where = f"no answer from {','.join(options.hosts)}"
-            raise self.state.error or source_error(where, self._troubles.cause or error.args[0]) from None
+            raise self.state.error or make_source_error(where, self._troubles.cause or error.args[0]) from None
         self._subscription.begin(self._consumer, found)
         self._thread.start()
 
@@ -129,7 +129,7 @@ class GroupMember:
                 if self._wait_for_room(consumer):
                     self._polling.poll(consumer, _POLL_SECONDS)
         except KafkaException as error:
-            state.fail(source_error(f"group {self._options.group_id}", error.args[0]))
+            state.fail(make_source_error(f"group {self._options.group_id}", error.args[0]))
         except SourceError as error:
             state.fail(error)
         except Exception as error:  # a thread that ends without a word would be a silent source

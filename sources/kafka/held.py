@@ -42,7 +42,7 @@ class HeldRecords:
         """At least one chunk, and more while they fit into a batch."""
         taken = self._chunks.popleft()
         while self._chunks and self._fits(taken, self._chunks[0]):
-            taken = taken.followed_by(self._chunks.popleft())
+            taken = taken.with_more(self._chunks.popleft())
         self.size -= taken.size
         return taken
 

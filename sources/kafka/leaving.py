@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException
 
-from psql_streamer.held_interpreter import ending_if_held
+from psql_streamer.held_interpreter import end_if_held
 
 _PARTITIONS_SECONDS = 5.0
 """For a member to give up its partitions; brokers need not answer for that."""
@@ -23,7 +23,7 @@ def leave(consumer: Consumer, is_static: bool) -> None:
     interpreter's lock: the binding asks the client for the group's protocol, and nobody answers (librdkafka's issue
     4041). A client without partitions would not leave at all before its session ends (librdkafka 2.16).
     """
-    with ending_if_held():
+    with end_if_held():
         try:
             with suppress(KafkaException):
                 if is_static:

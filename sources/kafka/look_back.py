@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from psql_streamer.errors import SourceUnavailable
 from psql_streamer.event_reader.parsed import Message
-from sources.kafka.errors import source_error
+from sources.kafka.errors import make_source_error
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.taken import size_of
+from sources.kafka.taken import measure_record
 from sources.kafka.unreadable_headers import replace_unreadable
 
 _OFFSETS = (1_000, 100_000)
@@ -35,7 +35,7 @@ class LookBack:
         self._options = options
         self._consumer: Consumer | None = None
 
-    def records_before(self, message: Message) -> Sequence[Message]:
+    def find_records_before(self, message: Message) -> Sequence[Message]:
         """The last ones with a value in front of it. Raises SourceError."""
         consumer = self._consumer = self._consumer or self._connect()
         partition = TopicPartition(message.topic(), message.partition())
@@ -47,7 +47,9 @@ class LookBack:
                 if found or first == oldest:
                     return found
         except KafkaException as error:
-            raise source_error(f"records in front of {_place(message)} cannot be read", error.args[0]) from None
+            raise make_source_error(
+                f"records in front of {_describe_place(message)} cannot be read", error.args[0]
+            ) from None
         return ()
 
     def close(self) -> None:
@@ -65,7 +67,9 @@ class LookBack:
             "fetch.wait.max.ms": 10,
             "auto.offset.reset": "earliest",
         }
-        given = {name: one for name, one in self._options.consumer_properties().items() if name != "group.instance.id"}
+        given = {
+            name: one for name, one in self._options.make_consumer_properties().items() if name != "group.instance.id"
+        }
         return Consumer({**given, **own}, logger=log)
 
     def _read(self, consumer: Consumer, message: Message, first: int) -> Sequence[Message]:
@@ -83,7 +87,7 @@ class LookBack:
                     deadline = time.monotonic() + self._options.timeout
         finally:
             consumer.unassign()
-        raise SourceUnavailable(f"no answer for records in front of {_place(message)}")
+        raise SourceUnavailable(f"no answer for records in front of {_describe_place(message)}")
 
     def _poll(self, consumer: Consumer, end: int) -> tuple[list[Message], bool]:
         """The next records in front of the end, and whether there are no more."""
@@ -116,12 +120,12 @@ class _Last:
     def add(self, messages: Sequence[Message]) -> None:
         """Behind the others."""
         for message in messages:
-            size = size_of(message)
+            size = measure_record(message)
             self._held.append((message, size))
             self._size += size
             while self._size > self._most and len(self._held) > 1:
                 self._size -= self._held.popleft()[1]
 
 
-def _place(message: Message) -> str:
+def _describe_place(message: Message) -> str:
     return f"{message.topic()}[{message.partition()}]@{message.offset()}"

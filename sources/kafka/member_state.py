@@ -129,10 +129,10 @@ class MemberState:
     def is_drained(self) -> bool:
         """Whether every sink has all that was taken."""
         with self._lock:
-            return not self._progress.unconfirmed()
+            return not self._progress.find_unconfirmed()
 
     def offer(self, offsets: Offsets) -> ConsumedOffsets:
-        """See Source.consumed_offsets."""
+        """See Source.find_consumed_offsets."""
         with self._lock:
             if self._undelivered is not None:
                 raise self._undelivered
@@ -155,11 +155,11 @@ class MemberState:
         with self._lock:
             self._progress.give_back_behind(offsets)
             self._lock.wait_for(
-                lambda: self._stopping.is_set() or not self._progress.unconfirmed(), self._options.drain_timeout
+                lambda: self._stopping.is_set() or not self._progress.find_unconfirmed(), self._options.drain_timeout
             )
             if self._stopping.is_set():
                 raise SourceUnavailable("interrupted while it waited for the sinks")
-            if self._undelivered is None and (left := self._progress.unconfirmed()):
+            if self._undelivered is None and (left := self._progress.find_unconfirmed()):
                 self._undelivered = SourceRefused(
                     f"group {self._options.group_id} has to be joined anew, and not every sink has what was read of "
                     f"{list_partitions(left)} after {self._options.drain_timeout:g} s",
@@ -171,7 +171,7 @@ class MemberState:
     def leave(self, offsets: Offsets) -> Offsets:
         """Where records of an ended member may be on their way, in front of these offsets at most."""
         with self._lock:
-            left = {**self._left, **self._progress.given_and_unconfirmed()}
+            left = {**self._left, **self._progress.find_unconfirmed_offsets()}
             return {one: min(offset, offsets.get(one, -1)) for one, offset in left.items()}
 
     def summarize(self) -> MemberSummary:
@@ -206,7 +206,8 @@ class MemberState:
         with self._lock:
             self._problem = str(error)
             self._lock.wait_for(
-                lambda: self.has_ended or not (self._held or self._progress.unconfirmed()), self._options.drain_timeout
+                lambda: self.has_ended or not (self._held or self._progress.find_unconfirmed()),
+                self._options.drain_timeout,
             )
         self.fail(error)
 
@@ -334,7 +335,7 @@ class MemberState:
         """Wait until every sink has what was taken of these; after drainTimeout, end the member."""
         deadline = time.monotonic() + self._options.drain_timeout
         with self._lock:
-            while (waiting := self._progress.unconfirmed(partitions)) and not self.has_ended:
+            while (waiting := self._progress.find_unconfirmed(partitions)) and not self.has_ended:
                 self._problem = f"a rebalance waits until every sink has the records of {list_partitions(waiting)}"
                 self._lock.wait(min(_REVOKE_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
                 if time.monotonic() > deadline:
@@ -344,7 +345,7 @@ class MemberState:
     def find_left(self) -> Sequence[Partition]:
         """Partitions that the member was not given again, with records on their way since the session before."""
         with self._lock:
-            return [one for one in self._progress.not_durable(self._left) if one not in self._progress.lags]
+            return [one for one in self._progress.find_not_durable(self._left) if one not in self._progress.lags]
 
     def end_undelivered(self, partitions: Iterable[Partition]) -> None:
         """End the member: others have these partitions, with records on their way here."""
@@ -356,23 +357,23 @@ class MemberState:
         with self._lock:
             if not self._stopping.is_set():
                 self._stop_if_undelivered(partitions)
-            self._left |= self._progress.given_and_unconfirmed(partitions)
+            self._left |= self._progress.find_unconfirmed_offsets(partitions)
             self._progress.drop(partitions)
             self._held.forget(partitions)  # what was put back while the sinks were waited for
             self._rebalances += 1
 
     def _stop_if_undelivered(self, partitions: Iterable[Partition]) -> None:
         """Others have these partitions now, or soon. Its caller has the lock."""
-        if waiting := self._progress.unconfirmed(partitions):
+        if waiting := self._progress.find_unconfirmed(partitions):
             self._end_undelivered(waiting)
 
     def _end_undelivered(self, partitions: Iterable[Partition]) -> None:
-        self._undelivered = self._undelivered or _undelivered(partitions)
+        self._undelivered = self._undelivered or _make_undelivered_error(partitions)
         self._error = self._error or self._undelivered
         self._lock.notify_all()
 
 
-def _undelivered(partitions: Iterable[Partition]) -> SourceRefused:
+def _make_undelivered_error(partitions: Iterable[Partition]) -> SourceRefused:
     """Batches that are on their way must not be written any more: behind them another instance writes newer values."""
     return SourceRefused(
         f"{list_partitions(partitions)} went to another instance with records that not every sink has, and which that "

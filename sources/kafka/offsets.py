@@ -30,7 +30,7 @@ class Partition(NamedTuple):
 Offsets = Mapping[Partition, int]
 
 
-def named(partitions: Iterable[TopicPartition]) -> set[Partition]:
+def to_partitions(partitions: Iterable[TopicPartition]) -> set[Partition]:
     """Those that the client's objects are about."""
     return {Partition(one.topic, one.partition) for one in partitions}
 
@@ -47,10 +47,10 @@ def to_position(offsets: Offsets, ids: TopicIds = MappingProxyType({})) -> Posit
     for topic, of_topic in data.items():
         if topic in ids:
             of_topic[_ID] = ids[topic]
-    return Position(data, _shown(offsets))
+    return Position(data, _show_offsets(offsets))
 
 
-def of_position(position: Position | None) -> dict[Partition, int]:
+def to_offsets(position: Position | None) -> dict[Partition, int]:
     """What a position holds."""
     if position is None:
         return {}
@@ -62,7 +62,7 @@ def of_position(position: Position | None) -> dict[Partition, int]:
     }
 
 
-def ids_of_position(position: Position | None) -> dict[str, str]:
+def to_topic_ids(position: Position | None) -> dict[str, str]:
     """The ids of the topics that a position is about; earlier versions stored none."""
     topics = {} if position is None else position.data
     return {topic: str(partitions[_ID]) for topic, partitions in topics.items() if _ID in partitions}
@@ -81,7 +81,7 @@ def advance(offsets: Offsets, messages: Iterable[Message]) -> dict[Partition, in
     return found
 
 
-def _shown(offsets: Offsets) -> str:
+def _show_offsets(offsets: Offsets) -> str:
     if not offsets:
         return "no partitions"
     listed = [f"{partition}@{offset}" for partition, offset in sorted(offsets.items())]
@@ -89,7 +89,7 @@ def _shown(offsets: Offsets) -> str:
     return ", ".join(listed[:_MOST_PARTITIONS_SHOWN]) + more
 
 
-def total_lag(lags: Mapping[Partition, int]) -> int | None:
+def compute_total_lag(lags: Mapping[Partition, int]) -> int | None:
     """The records that are left of all partitions; None while it has none, or the end of one is not known (-1)."""
     return sum(lags.values()) if lags and min(lags.values()) >= 0 else None
 

@@ -14,13 +14,13 @@ from pydantic import AfterValidator, Field, PlainValidator, model_validator
 from psql_streamer.errors import SourceRefused
 from psql_streamer.events.options import require_items
 from psql_streamer.events.routing import check_topic
-from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, no_longer_than
+from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, refuse_longer_than
 from psql_streamer.registry.options import RegistryOptions
-from sinks.kafka.options import Hosts, Property, same_form
+from sinks.kafka.options import Hosts, Property, normalize_address
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.patterns import require_same_meaning
-from sources.kafka.subscribed import PATTERN_MARK, subscribed
+from sources.kafka.subscribed import PATTERN_MARK, select_subscribed
 
 _MOST_RECORDS = 1_000_000
 
@@ -92,7 +92,7 @@ def _is_topic(name: str) -> str:
     return name
 
 
-def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+def _require_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("names a topic twice")
     return names
@@ -100,7 +100,9 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 StartAt = Annotated[str | datetime | Offsets, PlainValidator(_read_start)]
 Topics = Annotated[
-    tuple[Annotated[str, AfterValidator(_is_topic)], ...], AfterValidator(require_items), AfterValidator(_distinct)
+    tuple[Annotated[str, AfterValidator(_is_topic)], ...],
+    AfterValidator(require_items),
+    AfterValidator(_require_distinct),
 ]
 
 
@@ -129,12 +131,12 @@ class KafkaSourceOptions(SourceOptions):
     batch_flush_interval: PositiveDuration = 1.0
     start_at: StartAt = "earliest"
     dead_letter_topic: str = ""
-    timeout: Annotated[PositiveDuration, no_longer_than("5m", "librdkafka")] = 10.0
-    drain_timeout: Annotated[PositiveDuration, no_longer_than("4m", "max.poll.interval.ms")] = 60.0
+    timeout: Annotated[PositiveDuration, refuse_longer_than("5m", "librdkafka")] = 10.0
+    drain_timeout: Annotated[PositiveDuration, refuse_longer_than("4m", "max.poll.interval.ms")] = 60.0
     kafka: Mapping[str, Property] = Field(default_factory=dict, repr=False)
     registry: SourceRegistryOptions | None = None
 
-    def client_properties(self) -> dict[str, Property]:
+    def make_client_properties(self) -> dict[str, Property]:
         """librdkafka's configuration of every client: a consumer, and what asks the brokers."""
         ours: dict[str, Property] = {
             "bootstrap.servers": ",".join(self.hosts),
@@ -144,7 +146,7 @@ class KafkaSourceOptions(SourceOptions):
         }
         return ours | dict(self.kafka)
 
-    def consumer_properties(self) -> dict[str, Property]:
+    def make_consumer_properties(self) -> dict[str, Property]:
         """The same for the consumer."""
         ours: dict[str, Property] = {
             "group.id": self.group_id,
@@ -169,24 +171,24 @@ class KafkaSourceOptions(SourceOptions):
         }
         if self.instance_id:
             ours["group.instance.id"] = self.instance_id
-        return ours | self.client_properties()
+        return ours | self.make_client_properties()
 
-    def reads(self) -> Iterator[str]:
-        """See SourceOptions.reads."""
+    def list_reads(self) -> Iterator[str]:
+        """See SourceOptions.list_reads."""
         for host in self.hosts:
             yield from (f"{host}/{topic}" for topic in self.topics)
 
-    def resources(self) -> Iterable[str]:
+    def list_resources(self) -> Iterable[str]:
         """Each topic, on every host: one source of the group reads it, a second one would have other partitions."""
         for topic in self.topics:
             for host in self.hosts:
-                yield f'topic "{topic}" in group "{self.group_id}" on {same_form(host)}'
+                yield f'topic "{topic}" in group "{self.group_id}" on {normalize_address(host)}'
 
     @model_validator(mode="after")
     def _dead_letters_have_one_topic(self) -> Self:
         if self.dead_letter_topic:
             check_topic("deadLetterTopic", self.dead_letter_topic)
-        if self.dead_letter_topic and subscribed(self.topics, [self.dead_letter_topic]):
+        if self.dead_letter_topic and select_subscribed(self.topics, [self.dead_letter_topic]):
             raise ValueError("deadLetterTopic is one of the topics: its records would be put there again and again")
         return self
 
@@ -194,7 +196,7 @@ class KafkaSourceOptions(SourceOptions):
     def _start_is_of_the_topics(self) -> Self:
         if isinstance(self.start_at, Mapping):
             given = {partition.topic for partition in self.start_at}
-            if others := sorted(given.difference(subscribed(self.topics, given))):
+            if others := sorted(given.difference(select_subscribed(self.topics, given))):
                 raise ValueError(f"startAt names topics that are not in topics: {', '.join(others)}")
         return self
 
@@ -204,7 +206,7 @@ class KafkaSourceOptions(SourceOptions):
             if name in _OURS:
                 raise ValueError(f'kafka."{name}" cannot be set: {_OURS[name]}')
         # Without brokers a client validates its properties and connects nowhere.
-        properties = self.consumer_properties() | {"log_level": 0}
+        properties = self.make_consumer_properties() | {"log_level": 0}
         del properties["bootstrap.servers"]
         try:
             consumer = Consumer(properties)

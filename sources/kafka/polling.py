@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from psql_streamer.errors import PositionRefused, SourceError
 from psql_streamer.event_reader import parsed
-from sources.kafka.beginnings import gap_remedy, require_no_gap
-from sources.kafka.errors import MISSING, REFUSED, UNREADABLE, source_error
+from sources.kafka.beginnings import describe_gap_remedy, require_no_gap
+from sources.kafka.errors import MISSING, REFUSED, UNREADABLE, make_source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
@@ -60,12 +60,12 @@ class Polling:
         ends = [messages[at] for at, error in failed if at < broken and self._is_end(messages[at], error)]
         records = [message for message in messages[:broken] if message.error() is None] if failed else messages
         if good := self._read_headers(cast("Sequence[parsed.Message]", records)):
-            self._state.hold(Taken.of(good))
+            self._state.hold(Taken.collect(good))
         for message in ends:  # behind the records in front of it
-            self._state.note_empty(_place_of(message), int(message.offset() or 0))
+            self._state.note_empty(_to_partition(message), int(message.offset() or 0))
         if broken < len(messages):
             # What is in front of it is delivered first: brokers may not have it any more.
-            self._state.fail_behind(self._broken_place(consumer, messages[broken]))
+            self._state.fail_behind(self._explain_broken_place(consumer, messages[broken]))
 
     def _read_headers(self, messages: Iterable[parsed.Message]) -> list[parsed.Message]:
         """The records, without headers those whose headers cannot be read."""
@@ -85,15 +85,15 @@ class Polling:
             return False
         if error.code() in _ENDS:
             where = f"topic {message.topic()}" if message.topic() else f"group {self._options.group_id}"
-            raise source_error(where, error)
+            raise make_source_error(where, error)
         log.warning("source.%s: %s", self._name, error.str())
         return False
 
-    def _broken_place(self, consumer: Consumer, message: Message) -> SourceError:
+    def _explain_broken_place(self, consumer: Consumer, message: Message) -> SourceError:
         """What is wrong there: records that are gone, or that are not as they were written."""
-        error, partition = cast("KafkaError", message.error()), _place_of(message)
+        error, partition = cast("KafkaError", message.error()), _to_partition(message)
         if error.code() in UNREADABLE:
-            return source_error(f"topic {message.topic()}", error)
+            return make_source_error(f"topic {message.topic()}", error)
         try:
             ends = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._options.timeout)
             require_no_gap(partition, int(message.offset() or 0), ends, self._options.group_id)
@@ -101,8 +101,8 @@ class Polling:
             return gap
         except KafkaException:
             pass  # then in the client's words
-        return PositionRefused(f"{partition}: {error.str()}", gap_remedy(self._options.group_id))
+        return PositionRefused(f"{partition}: {error.str()}", describe_gap_remedy(self._options.group_id))
 
 
-def _place_of(message: Message) -> Partition:
+def _to_partition(message: Message) -> Partition:
     return Partition(str(message.topic()), int(message.partition() or 0))

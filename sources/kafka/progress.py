@@ -101,7 +101,7 @@ class Progress:
         for partition, offset in offsets.items():
             self._confirm(partition, offset)
 
-    def unconfirmed(self, partitions: Iterable[Partition] | None = None) -> list[Partition]:
+    def find_unconfirmed(self, partitions: Iterable[Partition] | None = None) -> list[Partition]:
         """Those of which not every sink has what was given out; of all, if none are named."""
         asked = self._delivered if partitions is None else partitions
         return [
@@ -110,11 +110,11 @@ class Progress:
             if self._delivered.get(one, -1) > max(self._confirmed.get(one, -1), self._started.get(one, -1))
         ]
 
-    def given_and_unconfirmed(self, partitions: Iterable[Partition] | None = None) -> Offsets:
+    def find_unconfirmed_offsets(self, partitions: Iterable[Partition] | None = None) -> Offsets:
         """The same with the offsets in front of which it was given out."""
-        return {one: self._delivered[one] for one in self.unconfirmed(partitions)}
+        return {one: self._delivered[one] for one in self.find_unconfirmed(partitions)}
 
-    def not_durable(self, offsets: Offsets) -> list[Partition]:
+    def find_not_durable(self, offsets: Offsets) -> list[Partition]:
         """Those of which not every sink has what lies in front of these offsets, from whichever session it is."""
         return [one for one, offset in offsets.items() if offset > self._durable.get(one, -1)]
 

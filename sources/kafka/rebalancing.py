@@ -16,10 +16,10 @@ from psql_streamer.errors import SourceError
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.commits import Commits
 from sources.kafka.committing import Committing
-from sources.kafka.errors import source_error
+from sources.kafka.errors import make_source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.membership import find_membership
-from sources.kafka.offsets import Partition, list_partitions, named, to_position
+from sources.kafka.offsets import Partition, list_partitions, to_partitions, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.pausing import Pausing
 from sources.kafka.same_topics import SameTopics
@@ -70,13 +70,13 @@ class Rebalancing:
             self._pausing.apply(consumer, placed)
             self._stop_if_others_have_what_is_left()
         except KafkaException as error:
-            self._state.fail(source_error("partitions cannot be read", error.args[0]))
+            self._state.fail(make_source_error("partitions cannot be read", error.args[0]))
         except SourceError as error:
             self._state.fail(error)
 
     def revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The client's on_revoke. Others get these partitions: they must find committed what the sinks have by then."""
-        given_up = named(partitions)
+        given_up = to_partitions(partitions)
         self._note_membership(consumer)
         self._state.forget(given_up)
         if not self._state.has_ended:
@@ -88,7 +88,7 @@ class Rebalancing:
         """The client's on_lost. Others have these partitions already: what was taken of them and is not committed is
         read again there.
         """
-        lost = named(partitions)
+        lost = to_partitions(partitions)
         log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
         self._state.forget(lost)
         self._state.note_membership(None)
@@ -158,8 +158,8 @@ class Rebalancing:
     def _note_wait(self, partitions: list[TopicPartition]) -> str:
         """What /status says then."""
         problem = (
-            f"waits for the group's offsets of {list_partitions(named(partitions))}: an instance that had them may "
-            "have left a transaction open, which it ends when it is started again, and brokers after its "
+            f"waits for the group's offsets of {list_partitions(to_partitions(partitions))}: an instance that had them "
+            "may have left a transaction open, which it ends when it is started again, and brokers after its "
             "transaction.timeout.ms"
         )
         if problem != self._state.problem:

@@ -20,7 +20,7 @@ def as_it_came(refused: Refused, source: str, has_registry: bool) -> Refused:
     return Refused(message, why)
 
 
-def refusal(refused: Refused, group: str) -> SourceRefused:
+def make_refusal(refused: Refused, group: str) -> SourceRefused:
     """The error that stops a source without deadLetterTopic."""
     message = refused.message
     return SourceRefused(

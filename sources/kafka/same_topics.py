@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import topic_ids
+from sources.kafka.subscribed import find_topic_ids
 
 
 class SameTopics:
@@ -24,26 +24,26 @@ class SameTopics:
     def require(self, topics: Collection[str]) -> None:
         """Raise PositionRefused if one of these was made anew. Where brokers do not answer, nothing is said of it."""
         try:
-            found = topic_ids(self._admin, topics, self._options.timeout)
+            found = find_topic_ids(self._admin, topics, self._options.timeout)
         except SourceUnavailable:
             return
         for topic, one in found.items():
             if self._ids.setdefault(topic, one) != one:
-                raise PositionRefused(made_anew(topic), remedy_for_made_anew(self._options.group_id))
+                raise PositionRefused(describe_made_anew(topic), describe_made_anew_remedy(self._options.group_id))
 
     def find_existing(self, topics: Collection[str]) -> Collection[str]:
         """Those of these that exist; all, where brokers do not answer."""
         try:
-            return topic_ids(self._admin, topics, self._options.timeout).keys()
+            return find_topic_ids(self._admin, topics, self._options.timeout).keys()
         except SourceUnavailable:
             return topics
 
 
-def made_anew(topic: str) -> str:
+def describe_made_anew(topic: str) -> str:
     """What is said of a topic with another id than the one that was read."""
     return f"topic {topic} was deleted and made again: its offsets are others"
 
 
-def remedy_for_made_anew(group: str) -> str:
+def describe_made_anew_remedy(group: str) -> str:
     """What to do about it."""
     return f"stop every instance, delete the offsets of group {group} for it, and run psql-streamer position forget"

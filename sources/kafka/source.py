@@ -24,12 +24,12 @@ from psql_streamer.interfaces import (
 )
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import SourceOptions
-from sinks.kafka.findings import listed
+from sinks.kafka.findings import show_names
 from sources.kafka.capturing import KafkaCapture
-from sources.kafka.check import find_topics_made_anew, findings, make_administrator
+from sources.kafka.check import check_source, find_topics_made_anew, make_administrator
 from sources.kafka.committing import Committing
 from sources.kafka.dead_letters import DeadLetters
-from sources.kafka.errors import source_error
+from sources.kafka.errors import make_source_error
 from sources.kafka.framing import make_framed_records
 from sources.kafka.group import GroupMember
 from sources.kafka.look_back import LookBack
@@ -38,16 +38,16 @@ from sources.kafka.offsets import (
     Partition,
     TopicIds,
     advance,
+    compute_total_lag,
     has_reached,
-    ids_of_position,
     list_partitions,
-    of_position,
+    to_offsets,
     to_position,
-    total_lag,
+    to_topic_ids,
 )
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.refusals import as_it_came, refusal
-from sources.kafka.subscribed import subscribed, topic_ids
+from sources.kafka.refusals import as_it_came, make_refusal
+from sources.kafka.subscribed import find_topic_ids, select_subscribed
 from sources.kafka.taken import Taken
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class KafkaSource(Source):
         self._writer: TransactionWriter | None = None
         self._offsets: dict[Partition, int] = {}
         self._group: GroupMember | None = None
-        self._letters = DeadLetters(name, options.dead_letter_topic, options.client_properties())
+        self._letters = DeadLetters(name, options.dead_letter_topic, options.make_client_properties())
         self._before = LookBack(options)
         self._framed = make_framed_records(name, options)
         self._refused: Sequence[Refused] = ()
@@ -96,20 +96,22 @@ class KafkaSource(Source):
         self._tombstones = self._tombstone_deletes = self._unknown_tombstones = 0
 
     def check(self) -> Iterable[Finding]:
-        return findings(self._settings)
+        return check_source(self._settings)
 
     def check_position(self, position: Position | None) -> Iterable[Finding]:
-        return find_topics_made_anew(self._settings, ids_of_position(position))
+        return find_topics_made_anew(self._settings, to_topic_ids(position))
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         """The cluster, and of each topic the id that it got when it was made: a topic made anew has other offsets."""
         options = self._settings
         administrator = make_administrator(options)
         try:
             metadata = administrator.list_topics()
-            ids = topic_ids(administrator.client, subscribed(options.topics, metadata.topics), options.timeout)
+            ids = find_topic_ids(
+                administrator.client, select_subscribed(options.topics, metadata.topics), options.timeout
+            )
         except KafkaException as error:
-            raise source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+            raise make_source_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
         self._cluster, self._found = str(metadata.cluster_id), ids
         if self._there is None:
             self._there = frozenset(ids)
@@ -119,14 +121,14 @@ class KafkaSource(Source):
             **{f"topic {topic}": one for topic, one in ids.items()},
         }
 
-    def topics_read(self) -> TopicsRead:
+    def describe_topics_read(self) -> TopicsRead:
         return TopicsRead(self._cluster, self._settings.topics, self._found)
 
     def remember(self, relations: Iterable[Relation]) -> None:
         self._told |= {relation.id: relation for relation in relations}
 
     def has_reached(self, position: Position, mark: Position) -> bool:
-        return has_reached(of_position(position), of_position(mark))
+        return has_reached(to_offsets(position), to_offsets(mark))
 
     def serve_transactions(self, writer: TransactionWriter) -> None:
         self._writer = writer
@@ -138,17 +140,17 @@ class KafkaSource(Source):
     def start(self, position: Position | None) -> None:
         committing = self._choose_committing()
         if committing.by_sink and self._group is not None:
-            self._group.state.settle(of_position(position))
+            self._group.state.settle(to_offsets(position))
         group = self._group
         self.stop()
         # Shapes of batches that were not given are told of again.
         self._reader = EventReader(self.name)
         self._reader.remember(self._told.values())
-        self._offsets = of_position(position)
+        self._offsets = to_offsets(position)
         # Where earlier versions stored a position without ids, its stream has been compared with what was found.
         for topic in {topic for topic, _ in self._offsets} & self._found.keys():
             self._ids.setdefault(topic, self._found[topic])
-        self._ids |= ids_of_position(position)
+        self._ids |= to_topic_ids(position)
         self._ready.clear()
         self._refused, self._refusal, self._interrupted = (), None, False
         self._group = GroupMember(
@@ -218,15 +220,15 @@ class KafkaSource(Source):
         away, another instance may get them.
         """
         decoded = framed.decode(taken.messages, self._settings.batch_bytes)
-        first, rest = Taken.of(taken.messages[: len(decoded)]), taken.messages[len(decoded) :]
+        first, rest = Taken.collect(taken.messages[: len(decoded)]), taken.messages[len(decoded) :]
         if rest:
             self._offsets = {**self._offsets, **group.state.take_begun()}
-            group.state.put_back(Taken.of(rest), {**self._offsets, **first.offsets})
+            group.state.put_back(Taken.collect(rest), {**self._offsets, **first.offsets})
             self._refusal = framed.refusal
         return Taken(decoded, first.size, first.offsets)
 
-    def _records_before(self, message: Message) -> Sequence[Message]:
-        found = self._before.records_before(message)
+    def _find_records_before(self, message: Message) -> Sequence[Message]:
+        found = self._before.find_records_before(message)
         return found if self._framed is None else self._framed.decode_all(found)
 
     def _read_taken(self, group: GroupMember, taken: Taken) -> None:
@@ -240,7 +242,7 @@ class KafkaSource(Source):
 
         stops = not self._settings.dead_letter_topic
         read = self._reader.read(
-            messages, to_position(before, self._ids), behind, received_at, stops, self._records_before
+            messages, to_position(before, self._ids), behind, received_at, stops, self._find_records_before
         )
         refused = [as_it_came(one, self.name, self._framed is not None) for one in read.refused]
         refused += self._leave_out(read.unknown_tombstones, stops)
@@ -251,7 +253,7 @@ class KafkaSource(Source):
         self._ready.extend(read.batches)
         if refused and stops:
             group.state.give_back(taken, self._offsets)
-            self._refusal = refusal(refused[0], self._settings.group_id)
+            self._refusal = make_refusal(refused[0], self._settings.group_id)
         elif refused:
             refused = sorted(
                 refused, key=lambda one: (one.message.topic(), one.message.partition(), one.message.offset())
@@ -291,17 +293,17 @@ class KafkaSource(Source):
         return None if self._group is None else self._group.state.error
 
     def confirm(self, position: Position) -> None:
-        self._durable = of_position(position)
+        self._durable = to_offsets(position)
         if self._group is not None:
             self._group.state.confirm(self._durable)
 
-    def consumed_offsets(self, position: Position) -> ConsumedOffsets | None:
+    def find_consumed_offsets(self, position: Position) -> ConsumedOffsets | None:
         if not self._choose_committing().by_sink:
             return None
         group = self._group
         if group is None:
             raise SourceUnavailable(f"source {self.name} is not a member of its group now")
-        return group.state.offer(of_position(position))
+        return group.state.offer(to_offsets(position))
 
     def make_capture(self, request: CaptureRequest) -> Source:
         return KafkaCapture(self.name, self._settings, request)
@@ -334,17 +336,20 @@ class KafkaSource(Source):
         if self._refusal is not None:
             return Status(False, f"waits until every sink has what is in front of it: {self._refusal.what}")
         if state.missing:
-            return Status(False, f"waits for topics that do not exist: {listed(state.missing)}; {self._reads(state)}")
-        return Status(True, self._reads(state))
+            return Status(
+                False,
+                f"waits for topics that do not exist: {show_names(state.missing)}; {self._describe_reading(state)}",
+            )
+        return Status(True, self._describe_reading(state))
 
-    def _reads(self, state: MemberSummary) -> str:
+    def _describe_reading(self, state: MemberSummary) -> str:
         """What it reads, and how far it is."""
         if state.partitions:
-            lag = total_lag(state.partitions)
+            lag = compute_total_lag(state.partitions)
             behind = "their ends are not known yet" if lag is None else f"{lag} records behind"
             return f"reads {list_partitions(state.partitions)}, {behind}"
         if state.missing or state.unmatched:
-            patterns = f": no topic matches {listed(state.unmatched)}" if state.unmatched else ""
+            patterns = f": no topic matches {show_names(state.unmatched)}" if state.unmatched else ""
             return f"reads nothing yet{patterns}"
         return f"group {self._settings.group_id} has not given it a partition; others may have all"
 
@@ -352,7 +357,7 @@ class KafkaSource(Source):
         group = self._group
         state = group.state.summarize() if group is not None else None
         lags = state.partitions if state else {}
-        lag = total_lag(lags)
+        lag = compute_total_lag(lags)
         return {
             "records": self._records,
             "tombstones": self._tombstones,

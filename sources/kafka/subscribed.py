@@ -9,31 +9,33 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]  # exported
 
 from psql_streamer.errors import SourceUnavailable
-from sources.kafka.errors import source_error
+from sources.kafka.errors import make_source_error
 from sources.kafka.offsets import Partition
 
 PATTERN_MARK = "^"
 """What a topic begins with that is a regular expression, as librdkafka has it."""
 
 
-def subscribed(wanted: Iterable[str], names: Collection[str]) -> list[str]:
+def select_subscribed(wanted: Iterable[str], names: Collection[str]) -> list[str]:
     """Those of the names that are wanted, by their name or by a regular expression."""
     literal = set(wanted)
     patterns = [re.compile(one) for one in literal if one.startswith(PATTERN_MARK)]
     return sorted(name for name in names if name in literal or any(pattern.search(name) for pattern in patterns))
 
 
-def partitions_of(wanted: Iterable[str], topics: Mapping[str, TopicMetadata]) -> list[Partition]:
+def list_wanted_partitions(wanted: Iterable[str], topics: Mapping[str, TopicMetadata]) -> list[Partition]:
     """All partitions of the topics that are wanted. topics: that exist."""
-    return [Partition(topic, number) for topic in subscribed(wanted, topics) for number in topics[topic].partitions]
+    return [
+        Partition(topic, number) for topic in select_subscribed(wanted, topics) for number in topics[topic].partitions
+    ]
 
 
-def unmatched(wanted: Iterable[str], names: Collection[str]) -> list[str]:
+def find_unmatched(wanted: Iterable[str], names: Collection[str]) -> list[str]:
     """The regular expressions among what is wanted that none of the names matches."""
-    return [one for one in wanted if one.startswith(PATTERN_MARK) and not subscribed([one], names)]
+    return [one for one in wanted if one.startswith(PATTERN_MARK) and not select_subscribed([one], names)]
 
 
-def topic_ids(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, str]:
+def find_topic_ids(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, str]:
     """Topic -> the id that it got when it was made; those that are gone are left out. Raises SourceError;
     SourceUnavailable for brokers that are away.
     """
@@ -53,7 +55,7 @@ def describe(admin: AdminClient, topics: Collection[str], timeout: float) -> Map
             found[topic] = str(future.result(timeout + 1).topic_id)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise source_error(f"topic {topic} cannot be described", error.args[0]) from None
+                raise make_source_error(f"topic {topic} cannot be described", error.args[0]) from None
             found[topic] = None
         except TimeoutError:
             raise SourceUnavailable(f"no description of topics within {timeout:g} s") from None

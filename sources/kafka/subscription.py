@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.errors import SourceUnavailable
 from sources.kafka.member_state import MemberState
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import PATTERN_MARK, describe, unmatched
+from sources.kafka.subscribed import PATTERN_MARK, describe, find_unmatched
 
 _ABSENT_SECONDS = 1.0
 """Between two looks for topics that do not exist."""
@@ -53,7 +53,7 @@ class Subscription:
         named = {topic for topic in options.topics if not topic.startswith(PATTERN_MARK)}
         self._missing = named.difference(found)
         self._missing -= self._find_made()
-        self._state.note_absent(self._missing, unmatched(options.topics, found))
+        self._state.note_absent(self._missing, find_unmatched(options.topics, found))
         self.ask(consumer)
 
     def look(self, consumer: Consumer) -> None:
@@ -67,7 +67,7 @@ class Subscription:
                 self._look_for_missing(consumer)
             if not self._state.partitions:
                 found = consumer.list_topics(timeout=_LIST_SECONDS).topics
-                self._state.note_absent(self._missing, unmatched(self._options.topics, found))
+                self._state.note_absent(self._missing, find_unmatched(self._options.topics, found))
         except (SourceUnavailable, KafkaException):
             return
 

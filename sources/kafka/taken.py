@@ -22,7 +22,7 @@ class Taken:
     offsets: dict[Partition, int]
 
     @classmethod
-    def of(cls, messages: list[Message]) -> Taken:
+    def collect(cls, messages: list[Message]) -> Taken:
         """These records."""
         # The last record of a partition is the one that stays in the dictionary.
         last = {(message.topic(), message.partition()): message.offset() for message in messages}
@@ -32,7 +32,7 @@ class Taken:
         offsets = {Partition(*place): offset + 1 for place, offset in last.items()}
         return cls(messages, size + _RECORD_BYTES * len(messages), offsets)
 
-    def followed_by(self, more: Taken) -> Taken:
+    def with_more(self, more: Taken) -> Taken:
         """With others behind them."""
         return Taken(self.messages + more.messages, self.size + more.size, self.offsets | more.offsets)
 
@@ -44,18 +44,18 @@ class Taken:
             return
         middle = len(self.messages) // 2
         for half in (self.messages[:middle], self.messages[middle:]):
-            yield from Taken.of(half).cut(most)
+            yield from Taken.collect(half).cut(most)
 
     def without(self, partitions: AbstractSet[Partition]) -> Taken:
         """But those of some partitions."""
         if not self.offsets.keys() & partitions:
             return self
-        return Taken.of(
+        return Taken.collect(
             [message for message in self.messages if (message.topic(), message.partition()) not in partitions]
         )
 
 
-def size_of(message: Message) -> int:
+def measure_record(message: Message) -> int:
     """Bytes that one record holds."""
     headers = sum(len(name) + len(value or b"") for name, value in message.headers() or ())
     return len(message) + len(message.key() or b"") + headers + _RECORD_BYTES

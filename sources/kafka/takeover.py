@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type: ignore[attr-defined]  # exported
 
-from sources.kafka.offsets import Partition, list_partitions, named
+from sources.kafka.offsets import Partition, list_partitions, to_partitions
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import partitions_of
+from sources.kafka.subscribed import list_wanted_partitions
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +37,16 @@ class Takeover:
         if self._is_done:
             return False
         group = self._describe()
-        wanted = set(partitions_of(self._options.topics, self._admin.list_topics(timeout=self._options.timeout).topics))
-        unwanted = named(partitions) - wanted
+        wanted = set(
+            list_wanted_partitions(self._options.topics, self._admin.list_topics(timeout=self._options.timeout).topics)
+        )
+        unwanted = to_partitions(partitions) - wanted
         is_stable = group.state == ConsumerGroupState.STABLE
         if not is_stable and not unwanted:
             return False  # it is sharing anew, and gives partitions again
         # While it is sharing anew, a member keeps what it says that it has, also of topics that nobody asks for.
         self._is_done = True
-        unread = wanted - _given(group) if is_stable else set[Partition]()
+        unread = wanted - _collect_assigned(group) if is_stable else set[Partition]()
         self._is_due = bool(unread or unwanted)
         if self._is_due:
             found = [f"{list_partitions(unread)} have no reader"] if unread else []
@@ -72,6 +74,6 @@ class Takeover:
         return described
 
 
-def _given(group: ConsumerGroupDescription) -> set[Partition]:
+def _collect_assigned(group: ConsumerGroupDescription) -> set[Partition]:
     """What the group's members have."""
-    return named(one for member in group.members for one in member.assignment.topic_partitions)
+    return to_partitions(one for member in group.members for one in member.assignment.topic_partitions)

@@ -6,7 +6,7 @@ import logging
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from sources.kafka.errors import REFUSED, source_error
+from sources.kafka.errors import REFUSED, make_source_error
 from sources.kafka.member_state import MemberState
 
 _BROKER_ANSWER_SECONDS = 1.0
@@ -38,7 +38,7 @@ class Troubles:
     def note(self, error: KafkaError) -> None:
         """The client's error_cb: some errors pass, others end the member."""
         if error.code() in REFUSED:
-            self._state.fail(source_error(f"group {self._group}", error))
+            self._state.fail(make_source_error(f"group {self._group}", error))
         self._cause = self._cause or error
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._state.problem:
             self._state.set_problem(error.str())

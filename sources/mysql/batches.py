@@ -16,7 +16,7 @@ from psql_streamer.model import (
     Relation,
     SchemaChange,
     SourceInfo,
-    batch_overhead,
+    measure_batch_overhead,
 )
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import Wanted
@@ -103,7 +103,7 @@ class BatchReader:
         self.row_bytes = _FIRST_ROW_BYTES
         self.altered = AlteredTables()
         self.xa_at: float | None = None
-        identity, self.commit = ("", 0) if executed is None else executed.last(origin.uuid)
+        identity, self.commit = ("", 0) if executed is None else executed.find_last(origin.uuid)
         self.source = origin.describe(identity)
         self._origin = origin
         self._executed = executed
@@ -129,13 +129,13 @@ class BatchReader:
         for decoded in self._decoder.decode(events):
             if self._decoder.replayed > self._replayed:
                 self._replayed, self.xa_at = self._decoder.replayed, received_at
-            if (batch := self._batch(decoded, received_at)) is not None:
+            if (batch := self._make_batch(decoded, received_at)) is not None:
                 yield batch
 
     @property
     def reached(self) -> LogPlace:
         """Where the last event ended, whatever it was."""
-        return LogPlace.of(Place(*self._decoder.reached))
+        return LogPlace.from_place(Place(*self._decoder.reached))
 
     @property
     def in_transaction(self) -> bool:
@@ -160,13 +160,13 @@ class BatchReader:
         """A batch that is the position alone."""
         return Batch(self._origin.describe(""), self.at.position, NO_TRANSACTIONS)
 
-    def _batch(self, decoded: Decoded, received_at: float) -> Batch | None:
+    def _make_batch(self, decoded: Decoded, received_at: float) -> Batch | None:
         """None where nothing has moved."""
         self._note_ddl(decoded.ddl)
         if len(decoded.transactions):
             self.source, self.commit = decoded.source, int(decoded.transactions.commit[-1])
         changes, truncates, metadata = decoded.changes, decoded.truncates, decoded.transaction_metadata
-        before, self.at = self.at, self._position(decoded)
+        before, self.at = self.at, self._advance_position(decoded)
         told = changes.rows or truncates or decoded.schema_changes or decoded.statements or metadata
         if not told and self.at == before:
             return None
@@ -181,18 +181,18 @@ class BatchReader:
             schema_changes=decoded.schema_changes,
             statements=decoded.statements,
             transaction_metadata=metadata,
-            nbytes=batch_overhead(changes) + 2 * decoded.nbytes,
+            nbytes=measure_batch_overhead(changes) + 2 * decoded.nbytes,
             received_at=received_at,
         )
 
-    def _position(self, decoded: Decoded) -> BinlogPosition:
+    def _advance_position(self, decoded: Decoded) -> BinlogPosition:
         if decoded.completed and self._executed is None:
             self._executed = self._before
         if self._executed is not None and decoded.completed:
             for gtid in decoded.completed:
                 self._executed.add(*gtid)
             self._executed_text = str(self._executed)
-        return self.at.moved(decoded.standing, self._executed_text)
+        return self.at.advance_to(decoded.standing, self._executed_text)
 
     def _note_ddl(self, statements: Sequence[Statement]) -> None:
         for statement in statements:

@@ -37,7 +37,7 @@ class ExistingRows(Source):
     def check(self) -> Iterable[Finding]:
         return ()
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         return {}
 
     def has_reached(self, position: Position, mark: Position) -> bool:
@@ -71,7 +71,7 @@ class ExistingRows(Source):
 
     @property
     def is_exhausted(self) -> bool:
-        runs = () if self._source is None else self._source.snapshots()
+        runs = () if self._source is None else self._source.list_snapshots()
         return bool(runs) and all(one.state is SnapshotState.DONE for one in runs)
 
     def interrupt(self) -> None:
@@ -85,6 +85,6 @@ class ExistingRows(Source):
 
     @staticmethod
     def _require_success(source: Source) -> None:
-        for run in source.snapshots():
+        for run in source.list_snapshots():
             if run.state is SnapshotState.FAILED:
                 raise SourceRefused("; ".join(table.reason for table in run.tables if table.reason) or run.reason)

@@ -15,7 +15,7 @@ import pymysql
 
 from psql_streamer.interfaces import Finding, Severity
 from sources.mysql.server import Session, is_on
-from sources.mysql.snapshot.values import quoted
+from sources.mysql.snapshot.values import quote_name
 
 # MariaDB shows REFERENTIAL_CONSTRAINTS to nobody who may only SELECT, and these two to everybody who may.
 _WITH_FOREIGN_KEYS = """
@@ -52,20 +52,20 @@ def logs_cascades(asking: Session) -> bool:
     return not is_on(asking.settings.get("innodb_native_foreign_keys", "ON"))
 
 
-def cascaded_tables(asking: Session, wanted: Callable[[str, str], bool]) -> list[CascadedTable]:
+def find_cascaded_tables(asking: Session, wanted: Callable[[str, str], bool]) -> list[CascadedTable]:
     """The wanted tables that are changed without the binary log, as far as the account sees them."""
     if logs_cascades(asking):
         return []
     # Definitions are read as the server writes them with these.
-    asking.rows("SET SESSION sql_mode = '', sql_quote_show_create = 1")
+    asking.read_rows("SET SESSION sql_mode = '', sql_quote_show_create = 1")
     found = []
-    for schema, table in asking.rows(_WITH_FOREIGN_KEYS):
-        if wanted(schema, table) and (keys := tuple(_acting_keys(asking, schema, table))):
+    for schema, table in asking.read_rows(_WITH_FOREIGN_KEYS):
+        if wanted(schema, table) and (keys := tuple(_find_acting_keys(asking, schema, table))):
             found.append(CascadedTable(schema, table, keys))
     return found
 
 
-def cascade_findings(source: str, tables: list[CascadedTable]) -> Iterator[Finding]:
+def describe_cascades(source: str, tables: list[CascadedTable]) -> Iterator[Finding]:
     """What is missing of each, and what may be done. source: its name in the configuration."""
     for one in tables:
         yield Finding(
@@ -78,9 +78,9 @@ def cascade_findings(source: str, tables: list[CascadedTable]) -> Iterator[Findi
         )
 
 
-def _acting_keys(asking: Session, schema: str, table: str) -> Iterator[str]:
+def _find_acting_keys(asking: Session, schema: str, table: str) -> Iterator[str]:
     try:
-        [(_, definition)] = asking.rows(_DEFINITION.format(quoted(schema), quoted(table)))
+        [(_, definition)] = asking.read_rows(_DEFINITION.format(quote_name(schema), quote_name(table)))
     except pymysql.Error as error:
         number = error.args[0] if error.args else 0
         if number in _DENIED:
@@ -91,9 +91,9 @@ def _acting_keys(asking: Session, schema: str, table: str) -> Iterator[str]:
     for found in _FOREIGN_KEY.finditer(str(definition)):
         actions = " ".join(_ACTION.findall(found["actions"]))
         if actions:
-            parent = _bare(found["schema"] or quoted(schema)), _bare(found["parent"])
-            yield f"{_bare(found['name'])}: {actions} of {'.'.join(parent)}"
+            parent = _unquote_name(found["schema"] or quote_name(schema)), _unquote_name(found["parent"])
+            yield f"{_unquote_name(found['name'])}: {actions} of {'.'.join(parent)}"
 
 
-def _bare(name: str) -> str:
+def _unquote_name(name: str) -> str:
     return name[1:-1].replace("``", "`")

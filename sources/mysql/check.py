@@ -11,12 +11,12 @@ from psql_streamer.errors import SourceError
 from psql_streamer.interfaces import Finding, Severity
 from sources.mysql.connection import Connector
 from sources.mysql.options import SYSTEM_SCHEMAS, MysqlOptions, Wanted
-from sources.mysql.published_tables import unreadable_tables
+from sources.mysql.published_tables import find_unreadable_tables
 from sources.mysql.replication import make_up_server_id, register
 from sources.mysql.rights import grant, grant_needed, to_see_replicas, to_see_upstream
-from sources.mysql.server import Session, session
+from sources.mysql.server import Session, open_session
 from sources.mysql.server_errors import from_pymysql
-from sources.mysql.snapshot.findings import snapshot_findings
+from sources.mysql.snapshot.findings import check_snapshot
 from sources.mysql.untold import find_untold
 
 _SHORTEST_RETENTION_SECONDS = 24 * 3600
@@ -80,22 +80,22 @@ _SETTINGS = (
 )
 
 
-def findings(source: str, options: MysqlOptions, connector: Connector, wanted: Wanted) -> Iterator[Finding]:
+def check_source(source: str, options: MysqlOptions, connector: Connector, wanted: Wanted) -> Iterator[Finding]:
     """Everything that would keep the source from working, and what may surprise. source: its name."""
     try:
-        with session(connector) as asking:
-            yield from _server(asking)
-            yield from _privileges(asking, connector, own_id=bool(options.server_id))
-            yield from _upstream(asking)
-            yield from _server_ids(asking, options.server_id)
-            yield from _tables(asking, wanted)
+        with open_session(connector) as asking:
+            yield from _check_server(asking)
+            yield from _check_privileges(asking, connector, own_id=bool(options.server_id))
+            yield from _check_upstream(asking)
+            yield from _check_server_ids(asking, options.server_id)
+            yield from _check_tables(asking, wanted)
             yield from find_untold(asking, source, options, wanted).findings
-            yield from snapshot_findings(asking, options.snapshot, wanted)
+            yield from check_snapshot(asking, options.snapshot, wanted)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
 
 
-def _server(asking: Session) -> Iterator[Finding]:
+def _check_server(asking: Session) -> Iterator[Finding]:
     try:
         asking.require_binary_log()
     except SourceError as error:
@@ -106,11 +106,11 @@ def _server(asking: Session) -> Iterator[Finding]:
         value = settings.get(setting.name)
         if value is not None and not setting.fits(value):
             yield Finding(setting.severity, setting.problem.format(value), setting.remedy)
-    yield from _kept(asking)
-    yield from _history(asking)
+    yield from _check_retention(asking)
+    yield from _check_history(asking)
 
 
-def _kept(asking: Session) -> Iterator[Finding]:
+def _check_retention(asking: Session) -> Iterator[Finding]:
     """For how long the server keeps its binary log; 0 is for ever."""
     settings = asking.settings
     seconds = float(settings.get("binlog_expire_logs_seconds", 0))
@@ -123,7 +123,7 @@ def _kept(asking: Session) -> Iterator[Finding]:
         )
 
 
-def _history(asking: Session) -> Iterator[Finding]:
+def _check_history(asking: Session) -> Iterator[Finding]:
     if not asking.has_gtids:
         yield Finding(
             Severity.WARNING,
@@ -132,7 +132,7 @@ def _history(asking: Session) -> Iterator[Finding]:
             "turn GTIDs on (gtid_mode = ON, enforce_gtid_consistency = ON)",
         )
     for name in ("binlog_do_db", "binlog_ignore_db"):
-        if filtered := _filtered(asking, name):
+        if filtered := _read_filter(asking, name):
             yield Finding(
                 Severity.WARNING,
                 f"{name} is {filtered}: changes of other databases, or of these, are not in the binary log",
@@ -140,22 +140,22 @@ def _history(asking: Session) -> Iterator[Finding]:
             )
 
 
-def _filtered(asking: Session, name: str) -> str:
+def _read_filter(asking: Session, name: str) -> str:
     """SHOW MASTER STATUS has the databases that are filtered, in its third and fourth column."""
     command = "SHOW MASTER STATUS" if asking.is_mariadb or asking.numbers < (8, 2, 0) else "SHOW BINARY LOG STATUS"
     try:
-        row = asking.rows(command)[0]
+        row = asking.read_rows(command)[0]
     except (pymysql.Error, IndexError):
         return ""  # _privileges says so
     return str(row[2 if name == "binlog_do_db" else 3])
 
 
-def _privileges(asking: Session, connector: Connector, *, own_id: bool) -> Iterator[Finding]:
+def _check_privileges(asking: Session, connector: Connector, *, own_id: bool) -> Iterator[Finding]:
     """By trying: roles and privileges of other names give the same rights."""
-    account = str(asking.value("SELECT CURRENT_USER()"))
+    account = str(asking.read_value("SELECT CURRENT_USER()"))
     for what, attempt in (
         ("read the binary log", lambda: _try_to_register(connector)),
-        ("see where the binary log ends", asking.end),
+        ("see where the binary log ends", asking.read_end),
     ):
         try:
             attempt()
@@ -172,11 +172,11 @@ def _privileges(asking: Session, connector: Connector, *, own_id: bool) -> Itera
 
 def _try_to_register(connector: Connector) -> None:
     """Under an id of its own: MySQL would forget another client that has the same."""
-    with connector.connection() as connection:
+    with connector.open_connection() as connection:
         register(connection, make_up_server_id())
 
 
-def _upstream(asking: Session) -> Iterator[Finding]:
+def _check_upstream(asking: Session) -> Iterator[Finding]:
     if asking.has_gtids and asking.is_replica() is None:
         right = to_see_upstream(asking)
         yield Finding(
@@ -187,12 +187,12 @@ def _upstream(asking: Session) -> Iterator[Finding]:
         )
 
 
-def _server_ids(asking: Session, server_id: int) -> Iterator[Finding]:
+def _check_server_ids(asking: Session, server_id: int) -> Iterator[Finding]:
     if not server_id:
         return
     if str(server_id) == asking.settings.get("server_id"):
         yield Finding(Severity.ERROR, f"serverId {server_id} is the server's own", "set serverId to another number")
-    connected = asking.replica_ids()
+    connected = asking.list_replica_ids()
     if connected is None:
         right = to_see_replicas(asking)
         yield Finding(
@@ -208,11 +208,11 @@ def _server_ids(asking: Session, server_id: int) -> Iterator[Finding]:
         )
 
 
-def _tables(asking: Session, wanted: Wanted) -> Iterator[Finding]:
-    for error in unreadable_tables(asking, wanted):
+def _check_tables(asking: Session, wanted: Wanted) -> Iterator[Finding]:
+    for error in find_unreadable_tables(asking, wanted):
         yield Finding(Severity.ERROR, error.what, error.remedy or "leave the table out (excludeTables)")
     schemas = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
-    for schema, table in asking.rows(_KEYLESS.format(schemas)):
+    for schema, table in asking.read_rows(_KEYLESS.format(schemas)):
         if wanted(schema, table):
             yield Finding(
                 Severity.WARNING,

@@ -14,7 +14,7 @@ import pymysql
 
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
-from sources.missing_library import lacks_library
+from sources.missing_library import explain_missing_library
 from sources.mysql.dsn import Address
 from sources.mysql.server_errors import PLUGINS, from_pymysql
 
@@ -41,11 +41,11 @@ class Connector:
         self.interrupted = threading.Event()
 
     @contextmanager
-    def connection(self) -> Iterator[Any]:
+    def open_connection(self) -> Iterator[Any]:
         """A connection for the length of a `with`; its errors are SourceErrors."""
         made = self.connect()
         try:
-            with self.translated():
+            with self.translate_errors():
                 yield made
             with contextlib.suppress(pymysql.Error, OSError):
                 made.close()  # says goodbye: without it the server logs an aborted connection
@@ -57,17 +57,17 @@ class Connector:
         call = Call(self._connect, "connect")
         if not call.wait(self._timeout + _LOOKUP_SECONDS + ANSWER_SECONDS, self.interrupted):
             call.abandon(lambda connection: connection.close())
-            raise self._given_up()
-        with self.translated():
+            raise self._make_wait_error()
+        with self.translate_errors():
             try:
-                made = call.result()
+                made = call.require_result()
             except RuntimeError as error:
-                raise lacks_library(error, str(self.address), PLUGINS) from None
+                raise explain_missing_library(error, str(self.address), PLUGINS) from None
         with self._lock:
             self._open.add(made)
         if self.interrupted.is_set():
             self.close(made)
-            raise self._given_up()
+            raise self._make_wait_error()
         return made
 
     def close(self, connection: Any) -> None:
@@ -86,13 +86,13 @@ class Connector:
                 one.shutdown(socket.SHUT_RDWR)
 
     @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Errors of PyMySQL and of sockets as SourceErrors."""
         try:
             yield
         except pymysql.Error as error:
             if self.interrupted.is_set():
-                raise self._given_up() from None
+                raise self._make_wait_error() from None
             raise from_pymysql(error, str(self.address)) from None
         except (ssl.SSLError, FileNotFoundError, PermissionError) as error:
             raise SourceRefused(
@@ -116,14 +116,14 @@ class Connector:
             read_timeout=ANSWER_SECONDS,
             write_timeout=ANSWER_SECONDS,
             program_name=self._name,
-            **address.tls_arguments(),
+            **address.make_tls_arguments(),
         )
         for option, value in _KEEPALIVE:
             with contextlib.suppress(OSError, AttributeError):  # not every system has all of them
                 made._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         return made
 
-    def _given_up(self) -> SourceUnavailable:
+    def _make_wait_error(self) -> SourceUnavailable:
         if self.interrupted.is_set():
             return SourceUnavailable(f"waiting for {self.address} was given up")
         return SourceUnavailable(f"{self.address} does not answer", "check host and port in the dsn")

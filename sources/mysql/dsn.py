@@ -30,7 +30,7 @@ class Address:
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    def tls_arguments(self) -> dict[str, Any]:
+    def make_tls_arguments(self) -> dict[str, Any]:
         """What PyMySQL's connect takes. OSError and ssl.SSLError when a file cannot be used."""
         if self.ssl_mode == "DISABLED":
             return {"ssl_disabled": True}

@@ -38,11 +38,11 @@ class Executed(ABC):
         """Whether a transaction lies behind."""
 
     @abstractmethod
-    def lacking(self, other: Self) -> int:
+    def count_lacking(self, other: Self) -> int:
         """How many transactions of `other` do not lie behind."""
 
     @abstractmethod
-    def last(self, server: str) -> tuple[str, int]:
+    def find_last(self, server: str) -> tuple[str, int]:
         """What numbers of a server's transactions count in (SourceInfo.identity), and the last one that lies behind.
 
         server: its uuid, empty for MariaDB's, of which the first domain is meant.
@@ -54,7 +54,7 @@ class Executed(ABC):
 
     def includes(self, other: Self) -> bool:
         """Whether all of another's lie behind."""
-        return not self.lacking(other)
+        return not self.count_lacking(other)
 
 
 class GtidSet(Executed):
@@ -89,14 +89,14 @@ class GtidSet(Executed):
         at = bisect_right(held, (number, 2**64)) - 1
         return at >= 0 and held[at][1] >= number
 
-    def lacking(self, other: GtidSet) -> int:
+    def count_lacking(self, other: GtidSet) -> int:
         return sum(
-            last - first + 1 - self._overlap(source, first, last)
+            last - first + 1 - self._count_overlap(source, first, last)
             for source, intervals in other._of.items()
             for first, last in intervals
         )
 
-    def last(self, server: str) -> tuple[str, int]:
+    def find_last(self, server: str) -> tuple[str, int]:
         held = self._of.get(server)
         return server, held[-1][1] if held else 0
 
@@ -122,7 +122,7 @@ class GtidSet(Executed):
             for source, intervals in sorted(self._of.items())
         )
 
-    def _overlap(self, source: str, first: int, last: int) -> int:
+    def _count_overlap(self, source: str, first: int, last: int) -> int:
         return sum(max(0, min(last, high) - max(first, low) + 1) for low, high in self._of.get(source, []))
 
     def _add(self, source: str, first: int, last: int) -> None:
@@ -132,10 +132,10 @@ class GtidSet(Executed):
             return
         held.append((first, last))
         if len(held) > 1 and held[-2][1] + 1 >= first:
-            held[:] = _joined(sorted(held))
+            held[:] = _merge_intervals(sorted(held))
 
 
-def _joined(intervals: Intervals) -> Iterator[tuple[int, int]]:
+def _merge_intervals(intervals: Intervals) -> Iterator[tuple[int, int]]:
     found: Intervals = []
     for first, last in intervals:
         if found and first <= found[-1][1] + 1:
@@ -172,11 +172,11 @@ class DomainPositions(Executed):
         held = self._last.get(int(source.partition("-")[0]))
         return held is not None and held[1] >= number
 
-    def last(self, server: str) -> tuple[str, int]:  # noqa: ARG002 - see Executed.last
+    def find_last(self, server: str) -> tuple[str, int]:  # noqa: ARG002 - see Executed.find_last
         domain = min(self._last, default=None)
         return ("", 0) if domain is None else (str(domain), self._last[domain][1])
 
-    def lacking(self, other: DomainPositions) -> int:
+    def count_lacking(self, other: DomainPositions) -> int:
         return sum(max(0, number - self._last.get(domain, (0, 0))[1]) for domain, (_, number) in other._last.items())
 
     def __str__(self) -> str:

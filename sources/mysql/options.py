@@ -23,27 +23,27 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "information_schema", "performance_schema",
 """Schemas that are the server's own, and never streamed."""
 
 
-def _one_or_more(value: object) -> object:
+def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _dsn(value: SecretStr) -> SecretStr:
+def _check_dsn(value: SecretStr) -> SecretStr:
     parse_dsn(value.get_secret_value())
     return value
 
 
-def _patterns(value: tuple[str, ...]) -> tuple[str, ...]:
+def _check_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
     TablePatterns(dict.fromkeys(value))
     return value
 
 
 Patterns = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_one_or_more), AfterValidator(_patterns)
+    tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_list), AfterValidator(_check_patterns)
 ]
 """Names, globs and regular expressions of tables: a text, or a list of them."""
 
 
-def _override(value: str) -> str:
+def _check_override(value: str) -> str:
     if value:
         parse_override(value)
     return value
@@ -59,7 +59,7 @@ class MysqlOptions(SourceOptions):
     value. snapshot: what is read of the rows that the tables have already.
     """
 
-    dsn: Annotated[SecretStr, AfterValidator(_dsn)] = Field(min_length=1)
+    dsn: Annotated[SecretStr, AfterValidator(_check_dsn)] = Field(min_length=1)
     tables: Annotated[Patterns, Field(min_length=1)] = ("*",)
     exclude_tables: Patterns = ()
     server_id: int = Field(default=0, ge=0, le=_MOST_SERVER_ID)
@@ -68,7 +68,7 @@ class MysqlOptions(SourceOptions):
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_EVENTS)
     batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
-    position_override: Annotated[str, AfterValidator(_override)] = ""
+    position_override: Annotated[str, AfterValidator(_check_override)] = ""
     snapshot: SnapshotOption = SnapshotOptions()
 
     @property
@@ -76,7 +76,7 @@ class MysqlOptions(SourceOptions):
         """The dsn, taken apart."""
         return parse_dsn(self.dsn.get_secret_value())
 
-    def resources(self) -> Iterable[str]:
+    def list_resources(self) -> Iterable[str]:
         """Its server id, where it was given one: of two clients with the same the server ends the elder."""
         return () if not self.server_id else (f"server id {self.server_id} on {self.address}",)
 

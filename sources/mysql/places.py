@@ -36,7 +36,7 @@ class LogPlace:
     file: str = field(compare=False, default="")
 
     @classmethod
-    def of(cls, place: Place) -> LogPlace:
+    def from_place(cls, place: Place) -> LogPlace:
         """What a server says."""
         found = _NUMBER.search(place.file)
         return cls(int(found[1]) if found else 0, place.offset, place.file)

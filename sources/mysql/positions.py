@@ -37,7 +37,7 @@ class BinlogPosition:
     tables: str = field(default="", compare=False)
 
     @classmethod
-    def of(cls, position: Position) -> BinlogPosition:
+    def from_position(cls, position: Position) -> BinlogPosition:
         """What a position holds. KeyError, TypeError or ValueError for one that another kind of source made."""
         data = position.data
         executed = data["executed"]
@@ -69,7 +69,7 @@ class BinlogPosition:
             str(self),
         )
 
-    def moved(self, standing: Standing, executed: str | None) -> BinlogPosition:
+    def advance_to(self, standing: Standing, executed: str | None) -> BinlogPosition:
         """The same source later."""
         return BinlogPosition(
             executed, Place(standing.file, standing.position), self.server, standing.open, self.tables
@@ -111,7 +111,7 @@ def _open(data: Mapping[str, Any] | None) -> OpenTransaction | None:
     return OpenTransaction(gtid, commit, int(data["changes"]))
 
 
-def override_position(text: str) -> Position | None:
+def make_override_position(text: str) -> Position | None:
     """The position that an operator wants; None for none. text: validated by the options."""
     return BinlogPosition(*parse_override(text)).position if text else None
 
@@ -119,7 +119,7 @@ def override_position(text: str) -> Position | None:
 def read_position(source: str, position: Position) -> BinlogPosition:
     """PositionRefused when another kind of source made it."""
     try:
-        return BinlogPosition.of(position)
+        return BinlogPosition.from_position(position)
     except (KeyError, TypeError, ValueError):
         raise PositionRefused(
             f"the stored position {position} is not one in a binary log: a source of another kind had this name",
@@ -127,14 +127,14 @@ def read_position(source: str, position: Position) -> BinlogPosition:
         ) from None
 
 
-def resume_position(source: str, position: Position | None, asking: Session, tables: str) -> BinlogPosition:
+def resolve_resume_position(source: str, position: Position | None, asking: Session, tables: str) -> BinlogPosition:
     """Where to start: the position, or the end of the binary log. tables: Wanted.choice of the configuration.
 
     PositionRefused when the server cannot go on. SourceRefused when the configuration cannot.
     """
     if position is None:
-        executed = str(asking.executed()) if asking.has_gtids else None
-        return BinlogPosition(executed, asking.end(), asking.uuid)
+        executed = str(asking.read_executed()) if asking.has_gtids else None
+        return BinlogPosition(executed, asking.read_end(), asking.uuid)
     stored = read_position(source, position)
     _require_same_tables(stored, tables)
     if stored.executed is None:
@@ -157,7 +157,7 @@ def _require_same_tables(stored: BinlogPosition, tables: str) -> None:
 
 
 def _require_transactions(source: str, text: str, asking: Session) -> None:
-    here = type(asking.executed())
+    here = type(asking.read_executed())
     try:
         stored = here.parse(text)
     except ValueError:
@@ -165,8 +165,8 @@ def _require_transactions(source: str, text: str, asking: Session) -> None:
             f"the stored position {text} is not one of {asking.product}",
             f"give the source another name, or forget the position (psql-streamer position forget {source})",
         ) from None
-    executed = asking.executed()
-    if ahead := executed.lacking(stored):
+    executed = asking.read_executed()
+    if ahead := executed.count_lacking(stored):
         what = (
             f"{ahead} transactions that were delivered are not in the binary log of this server, which has {executed}"
         )
@@ -180,13 +180,13 @@ def _require_transactions(source: str, text: str, asking: Session) -> None:
             )
         raise PositionRefused(
             f"{what}, and the stored position {stored}: it is another server, or a failover has lost them",
-            _choices(source),
+            _describe_choices(source),
         )
-    if gap := stored.lacking(asking.purged()):
+    if gap := stored.count_lacking(asking.read_purged()):
         raise PositionRefused(
             f"{gap} transactions behind the stored position {stored} are no longer in the server's binary log: they "
             "were removed (PURGE BINARY LOGS, binlog_expire_logs_seconds)",
-            _choices(source),
+            _describe_choices(source),
         )
 
 
@@ -195,23 +195,23 @@ def _require_place(source: str, stored: BinlogPosition, asking: Session) -> None
         raise PositionRefused(
             f"the stored position {stored} is a place in the binary log of the server {stored.server}, and this one is "
             f"{asking.uuid}",
-            _choices(source),
+            _describe_choices(source),
         )
-    files = asking.files()
+    files = asking.list_files()
     sizes = dict(files)
     if stored.place.file not in sizes:
         raise PositionRefused(
             f"the stored position {stored} is in a file that the server does not have any more: the oldest is "
             f"{files[0][0] if files else 'none'}, and what lies between is lost to this source",
-            _choices(source),
+            _describe_choices(source),
         )
     if stored.place.offset > sizes[stored.place.file]:
         raise PositionRefused(
             f"the stored position {stored} is behind the end of its file, which has {sizes[stored.place.file]} bytes: "
             "it belongs to another server, or to another state of this one",
-            _choices(source),
+            _describe_choices(source),
         )
 
 
-def _choices(source: str) -> str:
+def _describe_choices(source: str) -> str:
     return f"{accept_gap(source)}; or set positionOverride to the GTIDs that a new copy of the tables holds"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from psql_streamer.binlog.cell_types import CellType, form_of
+from psql_streamer.binlog.cell_types import CellType, choose_form
 from psql_streamer.binlog.charsets import BINARY
 from psql_streamer.binlog.table_map import Field, FieldType, TableMap
 from psql_streamer.errors import ProtocolError
@@ -81,29 +81,29 @@ class CatalogTable:
     columns: tuple[CatalogColumn, ...]
 
 
-def published_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[Relation]:
+def list_published_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[Relation]:
     """The tables that are wanted, and that the account may see, by schema and name.
 
     A table with a column whose type cannot be read is left out: `check` and the stream name it.
     """
-    return [table.relation for table in catalog_tables(session, wanted, lambda _: None)]
+    return [table.relation for table in read_catalog_tables(session, wanted, lambda _: None)]
 
 
-def unreadable_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[ProtocolError]:
+def find_unreadable_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[ProtocolError]:
     """What keeps tables from being streamed."""
     found: list[ProtocolError] = []
-    for _ in catalog_tables(session, wanted, found.append):
+    for _ in read_catalog_tables(session, wanted, found.append):
         pass
     return found
 
 
-def tables_seen(session: Session) -> dict[tuple[str, str], str]:
+def list_seen_tables(session: Session) -> dict[tuple[str, str], str]:
     """Schema and name of every table that the account may see and whose rows are in the binary log -> its kind."""
-    rows = session.rows(_SEEN)
+    rows = session.read_rows(_SEEN)
     return {(str(schema), str(table)): str(kind) for schema, table, kind in rows}
 
 
-def catalog_tables(
+def read_catalog_tables(
     session: Session,
     wanted: Callable[[str, str], bool],
     refuse: Callable[[ProtocolError], None],
@@ -113,12 +113,12 @@ def catalog_tables(
     and name of the one that is asked for.
     """
     collations = session.collations
-    for (schema, table), rows in groupby(_rows(session, only), key=lambda row: row[:2]):
+    for (schema, table), rows in groupby(_read_column_rows(session, only), key=lambda row: row[:2]):
         if not wanted(schema, table):
             continue
         shown = TableMap(schema, table)
         try:
-            columns = tuple(_column(row[2:], shown, collations) for row in rows)
+            columns = tuple(_make_column(row[2:], shown, collations) for row in rows)
         except ProtocolError as error:
             refuse(error)
         else:
@@ -126,16 +126,16 @@ def catalog_tables(
             yield CatalogTable(relation, columns)
 
 
-def _rows(session: Session, only: tuple[str, str] | None) -> list[tuple[Any, ...]]:
+def _read_column_rows(session: Session, only: tuple[str, str] | None) -> list[tuple[Any, ...]]:
     schemas = ", ".join(f"'{name}'" for name in sorted(SYSTEM_SCHEMAS))
     if only is None:
-        return session.rows(_COLUMNS.format(schemas, ""))
-    return session.rows(_COLUMNS.format(schemas, _ONE), *only)
+        return session.read_rows(_COLUMNS.format(schemas, ""))
+    return session.read_rows(_COLUMNS.format(schemas, _ONE), *only)
 
 
-def _column(row: tuple[Any, ...], table: TableMap, collations: Mapping[str, int]) -> CatalogColumn:
+def _make_column(row: tuple[Any, ...], table: TableMap, collations: Mapping[str, int]) -> CatalogColumn:
     name, kind, shown, octets, precision, scale, digits, collation, key = row
-    field = _field(str(kind).lower(), str(shown), octets, precision, scale, digits)
+    field = _make_field(str(kind).lower(), str(shown), octets, precision, scale, digits)
     if field is None:
         raise ProtocolError(f"column {name!r} of {table} has the type {shown}, which cannot be read")
     if "compressed" in str(shown).lower() and field.type in _COMPRESSED:
@@ -143,13 +143,13 @@ def _column(row: tuple[Any, ...], table: TableMap, collations: Mapping[str, int]
     field.name, field.key = str(name), key == "PRI"
     if field.collation is None and collation is not None:
         field.collation = collations.get(str(collation))
-    form = form_of(field, table)
+    form = choose_form(field, table)
     return CatalogColumn(
         Column(field.name, form.type, field.key), form.cell, str(kind).lower(), str(shown), str(collation or "")
     )
 
 
-def _field(kind: str, shown: str, octets: Any, precision: Any, scale: Any, digits: Any) -> Field | None:
+def _make_field(kind: str, shown: str, octets: Any, precision: Any, scale: Any, digits: Any) -> Field | None:
     """As TABLE_MAP has it; None for a type that is not known."""
     unsigned = "unsigned" in shown
     if kind in _INTEGERS:
@@ -164,10 +164,10 @@ def _field(kind: str, shown: str, octets: Any, precision: Any, scale: Any, digit
         return Field(FieldType[kind.upper()], 0)
     if kind in _TEMPORAL:
         return Field(_TEMPORAL[kind], int(digits or 0))
-    return _field_of_texts(kind, shown, octets)
+    return _make_text_field(kind, shown, octets)
 
 
-def _field_of_texts(kind: str, shown: str, octets: Any) -> Field | None:
+def _make_text_field(kind: str, shown: str, octets: Any) -> Field | None:
     if kind in ("char", "binary"):
         return Field(FieldType.STRING, int(octets), collation=BINARY if kind == "binary" else None)
     if kind in ("varchar", "varbinary"):

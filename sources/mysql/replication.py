@@ -68,7 +68,7 @@ class Stream:
     def open(self, start: Start) -> None:
         """Register as a replica and ask for events. What the server has against it comes with the first read."""
         connection = self._connection = self._connector.connect()
-        with self._connector.translated():
+        with self._connector.translate_errors():
             self._set_up(connection, start)
             register(connection, self._server_id)
             self._dump(connection, start)
@@ -90,7 +90,7 @@ class Stream:
         try:
             readable = select.select([self._socket, *([] if also is None else [also])], [], [], seconds)[0]
         except (OSError, ValueError):
-            raise self._lost("it was closed") from None
+            raise self._make_lost_error("it was closed") from None
         return self._socket in readable and self.receive() > 0
 
     def receive(self) -> int:
@@ -102,14 +102,14 @@ class Stream:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except (OSError, ValueError) as error:
-            raise self._lost(getattr(error, "strerror", None) or "it was closed") from None
+            raise self._make_lost_error(getattr(error, "strerror", None) or "it was closed") from None
         if not count:
-            raise self._lost("the server closed it")
+            raise self._make_lost_error("the server closed it")
         self.heard_at = time.monotonic()
         self.buffer.feed(memoryview(self._piece)[:count])
         return count
 
-    def _lost(self, why: str) -> SourceUnavailable:
+    def _make_lost_error(self, why: str) -> SourceUnavailable:
         if self._connector.interrupted.is_set():
             return SourceUnavailable(f"reading from {self._connector.address} was given up")
         return SourceUnavailable(f"the connection to {self._connector.address} was lost: {why}")

@@ -32,5 +32,5 @@ def grant_needed(asking: Session, *, own_id: bool) -> str:
 
 def grant(asking: Session, *rights: str) -> str:
     """The statement that gives them to the account of the session."""
-    user, _, host = str(asking.value("SELECT CURRENT_USER()")).rpartition("@")
+    user, _, host = str(asking.read_value("SELECT CURRENT_USER()")).rpartition("@")
     return f"GRANT {', '.join(rights)} ON *.* TO '{user}'@'{host}'"

@@ -26,12 +26,12 @@ _MARIADB_FULL_COLLATIONS = (10, 10, 1)
 _ACCESS_DENIED = {1227, 1142, 1044, 1045}
 
 
-def bytes_behind(place: Place, received: Place, files: Sequence[tuple[str, int]]) -> int | None:
+def measure_bytes_behind(place: Place, received: Place, files: Sequence[tuple[str, int]]) -> int | None:
     """From a place to the end of a binary log of these files; None when the place's file is not among them.
 
     received: how far the stream has got, which may be a file that began after the server was asked.
     """
-    if files and LogPlace.of(received) > LogPlace.of(Place(*files[-1])):
+    if files and LogPlace.from_place(received) > LogPlace.from_place(Place(*files[-1])):
         ended = [file for file in files if file[0] != received.file]
         files = [*ended, (received.file, received.offset)]
     names = [name for name, _ in files]
@@ -47,20 +47,20 @@ class Session:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    def rows(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    def read_rows(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
         """All rows of an answer."""
         with self._connection.cursor() as cursor:
             cursor.execute(sql, arguments or None)
             return list(cursor.fetchall())
 
-    def value(self, sql: str, *arguments: Any) -> Any:
+    def read_value(self, sql: str, *arguments: Any) -> Any:
         """The one value of an answer."""
-        return self.rows(sql, *arguments)[0][0]
+        return self.read_rows(sql, *arguments)[0][0]
 
     @cached_property
     def version(self) -> str:
         """As the server writes it: 10.11.19-MariaDB-0+deb12u1-log."""
-        return str(self.value("SELECT VERSION()"))
+        return str(self.read_value("SELECT VERSION()"))
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
@@ -81,14 +81,14 @@ class Session:
     @cached_property
     def settings(self) -> Mapping[str, str]:
         """The global variables, by name."""
-        return {str(name).lower(): str(value) for name, value in self.rows("SHOW GLOBAL VARIABLES")}
+        return {str(name).lower(): str(value) for name, value in self.read_rows("SHOW GLOBAL VARIABLES")}
 
     @cached_property
     def collations(self) -> Mapping[str, int]:
         """Their numbers by name."""
-        rows = self.rows(_COLLATIONS)
+        rows = self.read_rows(_COLLATIONS)
         if self.is_mariadb and self.numbers >= _MARIADB_FULL_COLLATIONS:
-            rows += self.rows(_FULL_COLLATIONS)
+            rows += self.read_rows(_FULL_COLLATIONS)
         return {str(name): int(number) for name, number in rows}
 
     @property
@@ -116,50 +116,50 @@ class Session:
                 "start it with log_bin = binlog, binlog_format = ROW and binlog_row_metadata = FULL",
             )
 
-    def executed(self) -> Executed:
+    def read_executed(self) -> Executed:
         """Every transaction that is in the binary log, or was."""
         if self.is_mariadb:
-            return DomainPositions.parse(str(self.value("SELECT @@GLOBAL.gtid_binlog_pos")))
-        return GtidSet.parse(str(self.value("SELECT @@GLOBAL.gtid_executed")).replace("\n", ""))
+            return DomainPositions.parse(str(self.read_value("SELECT @@GLOBAL.gtid_binlog_pos")))
+        return GtidSet.parse(str(self.read_value("SELECT @@GLOBAL.gtid_executed")).replace("\n", ""))
 
-    def purged(self) -> Executed:
+    def read_purged(self) -> Executed:
         """The transactions that are in the binary log no more."""
         if not self.is_mariadb:
-            return GtidSet.parse(str(self.value("SELECT @@GLOBAL.gtid_purged")).replace("\n", ""))
-        files = self.files()
-        oldest = self.gtids_before(Place(files[0][0], FIRST_EVENT)) if files else None
+            return GtidSet.parse(str(self.read_value("SELECT @@GLOBAL.gtid_purged")).replace("\n", ""))
+        files = self.list_files()
+        oldest = self.read_gtids_before(Place(files[0][0], FIRST_EVENT)) if files else None
         return oldest or DomainPositions()
 
-    def gtids_before(self, place: Place) -> Executed | None:
+    def read_gtids_before(self, place: Place) -> Executed | None:
         """What MariaDB's binary log has up to a place between two transactions; None where it does not say."""
-        state = self.value("SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.offset)
+        state = self.read_value("SELECT BINLOG_GTID_POS(%s, %s)", place.file, place.offset)
         return None if state is None else DomainPositions.parse(str(state))
 
-    def end(self) -> Place:
+    def read_end(self) -> Place:
         """Where the binary log ends."""
         command = "SHOW MASTER STATUS" if self.is_mariadb or self.numbers < (8, 2, 0) else "SHOW BINARY LOG STATUS"
-        file, offset, *_ = self.rows(command)[0]
+        file, offset, *_ = self.read_rows(command)[0]
         return Place(str(file), int(offset))
 
-    def files(self) -> list[tuple[str, int]]:
+    def list_files(self) -> list[tuple[str, int]]:
         """The files of the binary log, in their order, each with its bytes."""
-        return [(str(name), int(size)) for name, size, *_ in self.rows("SHOW BINARY LOGS")]
+        return [(str(name), int(size)) for name, size, *_ in self.read_rows("SHOW BINARY LOGS")]
 
     def is_replica(self) -> bool | None:
         """Whether it gets its changes from another server; None where the account may not know."""
         old = self.is_mariadb or self.numbers < (8, 0, 22)
-        found = self._rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS")
+        found = self._read_rows_if_allowed("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS")
         return None if found is None else bool(found)
 
-    def replica_ids(self) -> Sequence[int] | None:
+    def list_replica_ids(self) -> Sequence[int] | None:
         """Server ids of the replicas that are connected; None where the account may not know."""
         old = self.is_mariadb or self.numbers < (8, 0, 22)
-        found = self._rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")
+        found = self._read_rows_if_allowed("SHOW SLAVE HOSTS" if old else "SHOW REPLICAS")
         return None if found is None else [int(row[0]) for row in found]
 
-    def _rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]] | None:
+    def _read_rows_if_allowed(self, sql: str) -> list[tuple[Any, ...]] | None:
         try:
-            return self.rows(sql)
+            return self.read_rows(sql)
         except pymysql.Error as error:
             if error.args and error.args[0] in _ACCESS_DENIED:
                 return None
@@ -172,7 +172,7 @@ def is_on(value: str) -> bool:
 
 
 @contextmanager
-def session(connector: Connector) -> Iterator[Session]:
+def open_session(connector: Connector) -> Iterator[Session]:
     """Questions for the length of a `with`; errors are SourceErrors."""
-    with connector.connection() as connection:
+    with connector.open_connection() as connection:
         yield Session(connection)

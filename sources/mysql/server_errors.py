@@ -58,7 +58,7 @@ class SameServerId(SourceRefused):
 
 def from_pymysql(error: pymysql.Error, where: str) -> SourceError:
     """Our error for one of PyMySQL's. where: host:port."""
-    number, text = _taken_apart(error)
+    number, text = _split_error(error)
     if number is None or 2000 <= number < 3000:
         return _from_client(number, text, where)
     return from_fields(number, text)
@@ -98,7 +98,7 @@ def _from_client(number: int | None, text: str, where: str) -> SourceError:
     return SourceUnavailable(f"{where}: {redact(text) or 'the connection was lost'}", "check host and port in the dsn")
 
 
-def _taken_apart(error: pymysql.Error) -> tuple[int | None, str]:
+def _split_error(error: pymysql.Error) -> tuple[int | None, str]:
     number = error.args[0] if error.args and isinstance(error.args[0], int) else None
     text = " ".join(str(one) for one in (error.args[1:] if number is not None else error.args))
     return number, text

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from psql_streamer.errors import SourceError
 from sources.mysql.connection import Connector
 from sources.mysql.places import Place
-from sources.mysql.server import Session, bytes_behind, session
+from sources.mysql.server import Session, measure_bytes_behind, open_session
 from sources.watch_thread import WatchThread
 
 _SERVER_LOOK_SECONDS = 5.0
@@ -42,20 +42,20 @@ class ServerWatch:
         """End. May be called twice, and before start."""
         self._thread.stop()
 
-    def bytes_behind(self, place: Place, received: Place) -> int | None:
+    def measure_lag(self, place: Place, received: Place) -> int | None:
         """From a place to the end of the binary log, when last asked; None where nobody knows.
 
         received: how far the stream has got.
         """
-        return bytes_behind(place, received, self._files)
+        return measure_bytes_behind(place, received, self._files)
 
     def _run(self, stopping: threading.Event) -> None:
         self._files = ()
         while not stopping.is_set():
             try:
-                with session(self._connector) as asking:
+                with open_session(self._connector) as asking:
                     while not stopping.is_set():
-                        self._files = asking.files()
+                        self._files = asking.list_files()
                         self._look_at_tables(asking)
                         stopping.wait(_SERVER_LOOK_SECONDS)
             except SourceError:

@@ -26,15 +26,15 @@ from psql_streamer.options import SourceOptions
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest
 from sources.mysql.batches import BatchReader, Origin
 from sources.mysql.capturing import ExistingRows
-from sources.mysql.check import findings
+from sources.mysql.check import check_source
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.options import MysqlOptions, Wanted
 from sources.mysql.places import LogPlace
-from sources.mysql.positions import BinlogPosition, override_position, read_position, resume_position
-from sources.mysql.published_tables import published_tables, tables_seen
+from sources.mysql.positions import BinlogPosition, make_override_position, read_position, resolve_resume_position
+from sources.mysql.published_tables import list_published_tables, list_seen_tables
 from sources.mysql.replication import Start, Stream, make_up_server_id
-from sources.mysql.server import Session, session
+from sources.mysql.server import Session, open_session
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.reading import describe_server
 from sources.mysql.snapshot.snapshots import Snapshots
@@ -111,7 +111,7 @@ class MysqlSource(Source):
 
     @property
     def position_override(self) -> Position | None:
-        return override_position(self._settings.position_override)
+        return make_override_position(self._settings.position_override)
 
     @property
     def gap_remedy(self) -> str:
@@ -121,36 +121,36 @@ class MysqlSource(Source):
         return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
 
     def check(self) -> Iterable[Finding]:
-        return findings(self.name, self._settings, self._connector, self._wanted)
+        return check_source(self.name, self._settings, self._connector, self._wanted)
 
     def check_position(self, position: Position | None) -> Iterable[Finding]:
         try:
-            with session(self._connector) as asking:
+            with open_session(self._connector) as asking:
                 asking.require_binary_log()
-                resume_position(self.name, position, asking, self._wanted.choice)
+                resolve_resume_position(self.name, position, asking, self._wanted.choice)
         except SourceError as error:
             yield Finding(Severity.ERROR, error.what, error.remedy)
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         """With GTIDs a position goes with every server that has its transactions, which `start` finds out.
 
         Without them it goes with one server alone.
         """
-        with session(self._connector) as asking:
+        with open_session(self._connector) as asking:
             return {"kind of server": asking.product} | ({} if asking.has_gtids else {"server uuid": asking.uuid})
 
-    def published(self) -> Sequence[Relation] | None:
-        with session(self._connector) as asking:
+    def list_published(self) -> Sequence[Relation] | None:
+        with open_session(self._connector) as asking:
             # An account that may only replicate sees no tables.
-            return published_tables(asking, self._wanted) or None
+            return list_published_tables(asking, self._wanted) or None
 
     def remember(self, relations: Iterable[Relation]) -> None:
         self._shapes = {relation.id: relation for relation in relations}
 
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]] | None:
-        with session(self._connector) as asking:
-            seen = tables_seen(asking)
-            end = resume_position(self.name, None, asking, self._wanted.choice)
+        with open_session(self._connector) as asking:
+            seen = list_seen_tables(asking)
+            end = resolve_resume_position(self.name, None, asking, self._wanted.choice)
         # Of a schema in which it sees no table the account may have no right to see any.
         schemas = {schema for schema, _ in seen}
         gone = [one for one in relations if one.schema in schemas and (one.schema, one.table) not in seen]
@@ -192,7 +192,7 @@ class MysqlSource(Source):
         if self._stream is None or self._reader is None:
             raise SourceUnavailable("the source is not started")
         try:
-            return self._next(self._stream, self._reader, timeout)
+            return self._read_next(self._stream, self._reader, timeout)
         except SourceError as error:
             self._status = Status(False, str(error))
             raise
@@ -208,13 +208,13 @@ class MysqlSource(Source):
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         self._snapshots.set_requests(requests)
 
-    def snapshots(self) -> Sequence[SnapshotProgress]:
+    def list_snapshots(self) -> Sequence[SnapshotProgress]:
         return self._snapshots.show()
 
     def make_capture(self, request: CaptureRequest) -> Source:
         """From the end of the binary log, or rows that are there."""
         if request.existing:
-            return ExistingRows(self.name, self._settings, request, self.published, self._make_of_its_own)
+            return ExistingRows(self.name, self._settings, request, self.list_published, self._make_of_its_own)
         never = self._settings.snapshot.model_copy(update={"mode": SnapshotMode.NEVER})
         return self._make_of_its_own({"snapshot": never})
 
@@ -234,7 +234,7 @@ class MysqlSource(Source):
     def stats(self) -> Stats:
         durable, reader = self._durable, self._reader
         received = durable if reader is None else reader.at
-        behind = durable and received and self._server.bytes_behind(durable.place, received.place)
+        behind = durable and received and self._server.measure_lag(durable.place, received.place)
         return {
             **({} if reader is None else {"received_position": str(reader.at)}),
             **({} if behind is None else {"lag_bytes": behind}),
@@ -245,13 +245,13 @@ class MysqlSource(Source):
 
     def _prepare(self, position: Position | None) -> _Ready:
         """Look at what streaming needs."""
-        with session(self._connector) as asking:
+        with open_session(self._connector) as asking:
             asking.require_binary_log()
-            resume = resume_position(self.name, position, asking, self._wanted.choice)
+            resume = resolve_resume_position(self.name, position, asking, self._wanted.choice)
             if self._durable is None or resume.server != asking.uuid:
                 # After a failover the place is one of the server before; the next that is confirmed is this one's.
                 self._durable = resume if resume.server == asking.uuid else None
-            end, server = asking.end(), describe_server(asking)
+            end, server = asking.read_end(), describe_server(asking)
             origin = Origin(
                 MARIADB if asking.is_mariadb else MYSQL,
                 self.name,
@@ -260,9 +260,9 @@ class MysqlSource(Source):
                 int(asking.settings.get("server_id", 0)),
                 end.file.rpartition(".")[0],
             )
-            executed = None if resume.executed is None else type(asking.executed()).parse(resume.executed)
-            before = asking.gtids_before(resume.place) if _may_go_over(resume, asking) else None
-        return _Ready(origin, replace(resume, server=origin.uuid), executed, before, LogPlace.of(end), server)
+            executed = None if resume.executed is None else type(asking.read_executed()).parse(resume.executed)
+            before = asking.read_gtids_before(resume.place) if _may_go_over(resume, asking) else None
+        return _Ready(origin, replace(resume, server=origin.uuid), executed, before, LogPlace.from_place(end), server)
 
     def _make_of_its_own(self, update: Mapping[str, Any]) -> MysqlSource:
         """Another client with the same server id would end this source's session."""
@@ -271,24 +271,24 @@ class MysqlSource(Source):
 
     # At work.
 
-    def _next(self, stream: Stream, reader: BatchReader, timeout: float) -> Batch | None:
+    def _read_next(self, stream: Stream, reader: BatchReader, timeout: float) -> Batch | None:
         if not self._waiting and not self._snapshots.stream_is_next:
-            batch = self._next_of_snapshots(reader)
+            batch = self._take_snapshot_batch(reader)
             if batch is not None:
                 return batch
         if not self._waiting and self._gather(stream, reader, timeout):
             self._decode(stream, reader)
         if self._waiting:
             return self._give(reader)
-        if (batch := self._next_of_snapshots(reader)) is not None:
+        if (batch := self._take_snapshot_batch(reader)) is not None:
             return batch
         self._require_a_living_stream(stream)
         return None
 
-    def _next_of_snapshots(self, reader: BatchReader) -> Batch | None:
+    def _take_snapshot_batch(self, reader: BatchReader) -> Batch | None:
         """Where the stream stands: behind everything that was decoded."""
         chosen = self._settings
-        batch = self._snapshots.next_batch(reader, chosen.batch_size, chosen.batch_bytes, self._wants_transactions)
+        batch = self._snapshots.take_next_batch(reader, chosen.batch_size, chosen.batch_bytes, self._wants_transactions)
         if batch is not None:
             self._note_shapes(batch)
         return batch
@@ -303,28 +303,30 @@ class MysqlSource(Source):
         self._buffered_since = max(self._buffered_since, stream.heard_at)
         while buffer.failure is None:
             if stream.receive():
-                if buffer.size >= self._block_bytes(reader) or len(buffer.events) >= self._settings.batch_size:
+                if buffer.size >= self._compute_block_bytes(reader) or len(buffer.events) >= self._settings.batch_size:
                     break
                 continue
-            pause = self._linger.seconds_to_wait(time.monotonic(), self._buffered(stream), self._block_bytes(reader))
+            pause = self._linger.compute_wait_seconds(
+                time.monotonic(), self._measure_buffered(stream), self._compute_block_bytes(reader)
+            )
             if pause <= 0 or not stream.wait(pause):
                 break
         return True
 
-    def _block_bytes(self, reader: BatchReader) -> int:
+    def _compute_block_bytes(self, reader: BatchReader) -> int:
         """Bytes of events that have about batchSize rows, as large as those of the last batch: an event does not say
         how many it has.
         """
         rows = int(self._settings.batch_size * reader.row_bytes)
         return min(self._settings.batch_bytes, max(_LEAST_BLOCK_BYTES, rows))
 
-    def _buffered(self, stream: Stream) -> Buffered:
+    def _measure_buffered(self, stream: Stream) -> Buffered:
         buffer = stream.buffer
         complete = buffer.events[-1][_TYPE_AT] in _TRANSACTION_ENDS
         return Buffered(buffer.size, len(buffer.events), self._buffered_since, complete)
 
     def _decode(self, stream: Stream, reader: BatchReader) -> None:
-        events = stream.buffer.take(self._settings.batch_size, self._block_bytes(reader))
+        events = stream.buffer.take(self._settings.batch_size, self._compute_block_bytes(reader))
         self._buffered_since = time.monotonic()
         self._linger.note_block(self._buffered_since, sum(map(len, events)))
         self._waiting.extend(reader.read(events, stream.heard_at))

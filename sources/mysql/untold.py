@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.table_patterns import TablePatterns
-from sources.mysql.cascades import cascade_findings, cascaded_tables
+from sources.mysql.cascades import describe_cascades, find_cascaded_tables
 from sources.mysql.options import SYSTEM_SCHEMAS, MysqlOptions, Wanted
-from sources.mysql.published_tables import VERSIONED, tables_seen
+from sources.mysql.published_tables import VERSIONED, list_seen_tables
 from sources.mysql.server import Session
 from sources.mysql.snapshot.requests import GRANT, may_read
 
@@ -33,14 +33,14 @@ class Untold:
 
 def find_untold(asking: Session, source: str, options: MysqlOptions, wanted: Wanted) -> Untold:
     """Asks the server. source: its name in the configuration."""
-    seen = {table: kind for table, kind in tables_seen(asking).items() if table[0].lower() not in SYSTEM_SCHEMAS}
+    seen = {table: kind for table, kind in list_seen_tables(asking).items() if table[0].lower() not in SYSTEM_SCHEMAS}
     if not seen and not may_read(asking):
         return Untold([_NOTHING_SEEN], None)
-    cascaded = cascaded_tables(asking, wanted)
+    cascaded = find_cascaded_tables(asking, wanted)
     findings = [
-        *_entries_for_nothing(options, seen, wanted),
-        *_versioned(seen, wanted),
-        *cascade_findings(source, cascaded),
+        *_check_entries(options, seen, wanted),
+        *_check_versioned(seen, wanted),
+        *describe_cascades(source, cascaded),
     ]
     return Untold(findings, len(cascaded))
 
@@ -73,7 +73,7 @@ _NOTHING_SEEN = Finding(
 )
 
 
-def _entries_for_nothing(options: MysqlOptions, seen: _Tables, wanted: Wanted) -> Iterator[Finding]:
+def _check_entries(options: MysqlOptions, seen: _Tables, wanted: Wanted) -> Iterator[Finding]:
     unfit = [entry for entry in options.tables if not _fits_one(entry, seen)]
     for entry in unfit:
         yield Finding(
@@ -94,7 +94,7 @@ def _fits_one(entry: str, tables: Iterable[tuple[str, str]]) -> bool:
     return any(patterns.find(*table) for table in tables)
 
 
-def _versioned(seen: _Tables, wanted: Wanted) -> Iterator[Finding]:
+def _check_versioned(seen: _Tables, wanted: Wanted) -> Iterator[Finding]:
     for (schema, table), kind in sorted(seen.items()):
         if kind == VERSIONED and wanted(schema, table):
             yield Finding(

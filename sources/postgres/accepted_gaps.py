@@ -24,7 +24,7 @@ def drop_unreadable_slot(session: Session, slot: Slot, publications: Sequence[st
     """
     slot.require_own(session.database)
     slot.require_free()
-    why = _why_unreadable(session, slot, publications)
+    why = _explain_unreadable(session, slot, publications)
     if not why:
         return False
     if slot.failover:
@@ -42,7 +42,7 @@ def drop_unreadable_slot(session: Session, slot: Slot, publications: Sequence[st
     return True
 
 
-def _why_unreadable(session: Session, slot: Slot, publications: Sequence[str]) -> str:
+def _explain_unreadable(session: Session, slot: Slot, publications: Sequence[str]) -> str:
     """Empty for a slot that gives what comes next."""
     if slot.is_lost:
         return "the server removed WAL that it needs"

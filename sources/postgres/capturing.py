@@ -24,11 +24,11 @@ from psql_streamer.model import POSTGRESQL, Batch, Position, SnapshotRows, Sourc
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.snapshot.batches import snapshot_batch
-from psql_streamer.snapshot.changed_keys import row_keys
+from psql_streamer.snapshot.batches import make_snapshot_batch
+from psql_streamer.snapshot.changed_keys import join_row_keys
 from psql_streamer.snapshot.held import Piece
 from sources.postgres.catalog import Catalog, Session
-from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.identifiers import quote_identifier
 from sources.postgres.options import PostgresOptions
 from sources.postgres.primary_keys import PrimaryKeys
 from sources.postgres.replication import Stream, connect, identify, open_stream, start_command
@@ -36,7 +36,7 @@ from sources.postgres.server_errors import from_psycopg2
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.slot_creation import wait_for_slot
 from sources.postgres.snapshot.copying import Chunk, begin, connect_reader, end, read_chunk, read_pages
-from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
+from sources.postgres.snapshot.tables import SnapshotTable, find_refusal, list_snapshot_tables
 
 _CAPTURE_START_SECONDS = 60.0
 _TABLE_LOCK_SECONDS = 10.0
@@ -71,21 +71,21 @@ class PostgresCapture(Source):
     def check(self) -> Iterable[Finding]:
         return ()
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         return {}
 
     def has_reached(self, position: Position, mark: Position) -> bool:
-        return WalPosition.of(position) >= WalPosition.of(mark)
+        return WalPosition.from_position(position) >= WalPosition.from_position(mark)
 
     def start(self, position: Position | None) -> None:  # noqa: ARG002 - there is none
-        with self._catalog.session() as session:
+        with self._catalog.open_session() as session:
             session.require_publications(self._settings.publications)
             if not self._request.existing:
                 session.require_logical_wal()
-                self._status_interval = session.status_interval()
+                self._status_interval = session.compute_status_interval()
             self._types.load(session)
             if self._request.existing:
-                self._ready.extend(self._existing(session))
+                self._ready.extend(self._read_existing(session))
                 return
         self._open_stream()
 
@@ -134,15 +134,15 @@ class PostgresCapture(Source):
             self._stream = open_stream(connection, command, time.monotonic() + _CAPTURE_START_SECONDS)
         except psycopg2.Error as error:
             raise from_psycopg2(error, dsn) from None
-        source = self._info(identity.database, identity.system_identifier)
+        source = self._make_info(identity.database, identity.system_identifier)
         keys = PrimaryKeys(self._catalog)
         self._decoder = Decoder(source, resume, self._types.resolve, keys.ask, transaction_metadata=True)
 
     def _create_slot(self, maker: Session, name: str) -> WalPosition:
         """A slot that only this session can read, and that ends with it: where it begins."""
-        command = f"CREATE_REPLICATION_SLOT {quoted_identifier(name)} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT"
+        command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT"
         [(_, begins, _, _)] = wait_for_slot(
-            self._catalog, maker, lambda: maker.rows(command), name, self._request.on_wait
+            self._catalog, maker, lambda: maker.read_rows(command), name, self._request.on_wait
         )
         return WalPosition(Lsn.parse(begins))
 
@@ -155,16 +155,16 @@ class PostgresCapture(Source):
 
     # Rows that are there.
 
-    def _existing(self, session: Session) -> Iterator[Batch]:
-        source = self._info(session.database, session.system_identifier)
+    def _read_existing(self, session: Session) -> Iterator[Batch]:
+        source = self._make_info(session.database, session.system_identifier)
         tables = [
             table
-            for table in snapshot_tables(session, self._settings.publications, self._types.resolve)
+            for table in list_snapshot_tables(session, self._settings.publications, self._types.resolve)
             if self._request.fits(table.relation.schema, table.relation.table)
         ]
         given = 0
         for table in tables:
-            if (refused := refusal(session, table)) is not None:
+            if (refused := find_refusal(session, table)) is not None:
                 raise SourceRefused(*refused)
             batch = self._read_table(table, source, self._request.rows - given, given)
             given += batch.rows.rows
@@ -179,20 +179,22 @@ class PostgresCapture(Source):
             chunk = self._read_rows(reader, table, rows)
             end(reader)
         relation = table.relation
-        keys = row_keys([chunk.columns[one.column] for one in table.key]) if table.key else _numbers(chunk.rows)
+        keys = (
+            join_row_keys([chunk.columns[one.column] for one in table.key]) if table.key else _number_rows(chunk.rows)
+        )
         piece = Piece(relation, chunk.columns, keys, chunk.nbytes, None, ends_chunk=True)
         position = WalPosition(Lsn(fence.lsn)).position
-        return snapshot_batch(source, position, piece, _SNAPSHOT, fence.lsn - 1, first_seq, fence.at_us)
+        return make_snapshot_batch(source, position, piece, _SNAPSHOT, fence.lsn - 1, first_seq, fence.at_us)
 
     def _read_rows(self, reader: Connection, table: SnapshotTable, rows: int) -> Chunk:
-        where = self._settings.snapshot.condition_of(table.relation.schema, table.relation.table)
+        where = self._settings.snapshot.find_condition(table.relation.schema, table.relation.table)
         if table.key:
             return read_chunk(reader, table, None, where, rows, _CAPTURE_CHUNK_BYTES)
         chunks = (read_pages(reader, table, part, 0, None, where, rows, _CAPTURE_CHUNK_BYTES) for part in table.parts)
         nothing = Chunk([pa.array([], pa.binary())] * len(table.relation.columns), 0, 0, complete=True)
         return next((chunk for chunk in chunks if chunk.rows), nothing)
 
-    def _info(self, database: str, system_identifier: str) -> SourceInfo:
+    def _make_info(self, database: str, system_identifier: str) -> SourceInfo:
         host = str(parse_dsn(self._settings.connection_string).get("host", "unknown"))
         return SourceInfo(POSTGRESQL, self.name, host, database, system_identifier)
 
@@ -201,5 +203,5 @@ class PostgresCapture(Source):
         return f"psql-streamer capture {self.name}"
 
 
-def _numbers(rows: int) -> pa.Array:
+def _number_rows(rows: int) -> pa.Array:
     return pa.array([b"%d" % row for row in range(rows)], pa.binary())

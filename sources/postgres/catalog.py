@@ -18,8 +18,8 @@ import psycopg2.extensions
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.lsn import NO_LSN, Lsn
-from sources.postgres.dsn import session_dsn
-from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.dsn import build_session_dsn
+from sources.postgres.identifiers import quote_identifier
 from sources.postgres.libpq import CancelRequest
 from sources.postgres.server_errors import SlotInUse, from_psycopg2
 from sources.postgres.session_settings import lift_transaction_timeout
@@ -51,7 +51,7 @@ class Slot:
     failover: bool = False
 
     @classmethod
-    def created(cls, name: str, database: str, begins: Lsn) -> Slot:
+    def make_created(cls, name: str, database: str, begins: Lsn) -> Slot:
         """One of pgoutput that was created just now."""
         return cls(name, "pgoutput", database, None, begins, "reserved")
 
@@ -117,7 +117,7 @@ class Catalog:
         self._lock = threading.Lock()
 
     @contextmanager
-    def session(
+    def open_session(
         self, answer_timeout: float | None = ANSWER_SECONDS, outlives_interrupt: bool = False
     ) -> Iterator[Session]:
         """A connection for the length of a `with`; its errors are SourceErrors.
@@ -134,7 +134,7 @@ class Catalog:
         try:
             yield session
         except psycopg2.Error as error:
-            raise session.aborted_error() or from_psycopg2(error, self._dsn) from None
+            raise session.find_abort_error() or from_psycopg2(error, self._dsn) from None
         finally:
             with self._lock:
                 self._sessions.discard(session)
@@ -159,11 +159,11 @@ class Catalog:
         given = psycopg2.extensions.parse_dsn(self._dsn).get("dbname")
         if given:
             return str(given)
-        with self.session() as session:
+        with self.open_session() as session:
             return session.database
 
     def _connect(self) -> psycopg2.extensions.connection:
-        dsn = session_dsn(self._dsn, self._timeout, _PINNED)
+        dsn = build_session_dsn(self._dsn, self._timeout, _PINNED)
         call = Call(lambda: psycopg2.connect(dsn), "connect")
         # libpq takes its time for each address of each host; who waits longer than that waits for a name server.
         hosts = 1 + dsn.count(",")
@@ -171,7 +171,7 @@ class Catalog:
             call.abandon(lambda connection: connection.close())
             raise SourceUnavailable("the server was not reached in time", "check host and port in the dsn")
         try:
-            connection = call.result()
+            connection = call.require_result()
             connection.autocommit = True
             lift_transaction_timeout(connection)
         except psycopg2.Error as error:
@@ -180,7 +180,7 @@ class Catalog:
 
 
 class Session:
-    """Questions over one connection. answer_timeout: see Catalog.session."""
+    """Questions over one connection. answer_timeout: see Catalog.open_session."""
 
     def __init__(self, connection: psycopg2.extensions.connection, answer_timeout: float | None) -> None:
         self._connection = connection
@@ -203,7 +203,7 @@ class Session:
         """What asks the server to end the query that runs."""
         return CancelRequest(self._connection)
 
-    def aborted_error(self) -> SourceUnavailable | None:
+    def find_abort_error(self) -> SourceUnavailable | None:
         """The error of a query that failed because the connection was given up."""
         return SourceUnavailable(self._given_up) if self._given_up else None
 
@@ -215,30 +215,30 @@ class Session:
     @cached_property
     def database(self) -> str:
         """current_database()."""
-        return str(self.value("SELECT current_database()"))
+        return str(self.read_value("SELECT current_database()"))
 
     @cached_property
     def system_identifier(self) -> str:
         """The cluster's, as IDENTIFY_SYSTEM gives it; empty where this role may not see it."""
         try:
-            return str(self.value("SELECT system_identifier FROM pg_control_system()"))
+            return str(self.read_value("SELECT system_identifier FROM pg_control_system()"))
         except psycopg2.errors.InsufficientPrivilege:
             return ""
 
-    def value(self, query: str, *parameters: Any) -> Any:
+    def read_value(self, query: str, *parameters: Any) -> Any:
         """The first column of the first row; None when there is no row."""
-        rows = self.rows(query, *parameters)
+        rows = self.read_rows(query, *parameters)
         return rows[0][0] if rows else None
 
-    def rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    def read_rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """All rows."""
-        with self._deadline(), self._connection.cursor() as cursor:
+        with self._set_deadline(), self._connection.cursor() as cursor:
             cursor.execute(query, parameters or None)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
     @contextmanager
-    def _deadline(self) -> Iterator[None]:
+    def _set_deadline(self) -> Iterator[None]:
         """The connection is given up when what stands inside takes too long."""
         if self._answer_timeout is None:
             yield
@@ -252,13 +252,13 @@ class Session:
         finally:
             timer.cancel()
 
-    def setting(self, name: str) -> str:
+    def read_setting(self, name: str) -> str:
         """A server setting, as SHOW gives it."""
-        return str(self.value("SELECT current_setting(%s)", name))
+        return str(self.read_value("SELECT current_setting(%s)", name))
 
     def require_logical_wal(self) -> None:
         """SourceRefused unless the server writes what logical decoding needs."""
-        level = self.setting("wal_level")
+        level = self.read_setting("wal_level")
         if level != "logical":
             raise SourceRefused(
                 f'the server\'s wal_level is "{level}"',
@@ -267,25 +267,25 @@ class Session:
 
     def require_publications(self, names: Sequence[str]) -> None:
         """SourceRefused when a publication does not exist in this database."""
-        missing = sorted(set(names) - self.publications())
+        missing = sorted(set(names) - self.list_publications())
         if missing:
             raise SourceRefused(
                 f'publication "{missing[0]}" does not exist in the database "{self.database}"',
                 f'create it: CREATE PUBLICATION "{missing[0]}" FOR ALL TABLES',
             )
 
-    def publications(self) -> set[str]:
+    def list_publications(self) -> set[str]:
         """Names of this database's publications."""
-        return {name for (name,) in self.rows("SELECT pubname FROM pg_publication")}
+        return {name for (name,) in self.read_rows("SELECT pubname FROM pg_publication")}
 
-    def tables(self, oids: Sequence[int]) -> set[int]:
+    def find_existing_tables(self, oids: Sequence[int]) -> set[int]:
         """Those of these OIDs that are tables of this database."""
         query = "SELECT oid FROM pg_class WHERE oid = ANY (%s::bigint[]::oid[])"
-        return {oid for (oid,) in self.rows(query, list(oids))}
+        return {oid for (oid,) in self.read_rows(query, list(oids))}
 
-    def slot(self, name: str) -> Slot | None:
+    def find_slot(self, name: str) -> Slot | None:
         """The slot, or None."""
-        rows = self.rows(
+        rows = self.read_rows(
             "SELECT slot_name, plugin, database, active_pid, coalesce(confirmed_flush_lsn, '0/0')::text, wal_status, "
             "two_phase, coalesce((to_jsonb(s) ->> 'failover')::bool, false) FROM pg_replication_slots s "
             "WHERE slot_name = %s",
@@ -303,10 +303,10 @@ class Session:
 
         Nothing is consumed. Nothing is known, and nothing said, when the server needs longer than this.
         """
-        names = ",".join(quoted_identifier(name) for name in publications)
-        self.rows("SELECT set_config('statement_timeout', %s, false)", f"{seconds}s")
+        names = ",".join(quote_identifier(name) for name in publications)
+        self.read_rows("SELECT set_config('statement_timeout', %s, false)", f"{seconds}s")
         try:
-            self.rows(
+            self.read_rows(
                 "SELECT count(*) FROM pg_logical_slot_peek_binary_changes("
                 "%s, NULL, 1, 'proto_version', '1', 'publication_names', %s)",
                 *(slot, names),
@@ -316,7 +316,7 @@ class Session:
         except psycopg2.errors.QueryCanceled:
             return ""
         finally:
-            self.rows("SELECT set_config('statement_timeout', '0', false)")
+            self.read_rows("SELECT set_config('statement_timeout', '0', false)")
         # Since version 18 the server only warns of a publication that is not there.
         return " ".join(self._connection.notices[-1:]).partition("WARNING:")[2].strip()
 
@@ -325,19 +325,21 @@ class Session:
 
         It waits for running transactions to end: what they wrote comes whole or not.
         """
-        return Lsn.parse(self.value("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name))
+        return Lsn.parse(
+            self.read_value("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name)
+        )
 
     def drop_slot(self, name: str) -> None:
         """Drop a slot that nobody reads from."""
-        self.rows("SELECT pg_drop_replication_slot(%s)", name)
+        self.read_rows("SELECT pg_drop_replication_slot(%s)", name)
 
-    def wal_end(self) -> Lsn:
+    def read_wal_end(self) -> Lsn:
         """The end of the WAL that the server has written (or, on a standby, replayed)."""
-        standby = self.value("SELECT pg_is_in_recovery()")
+        standby = self.read_value("SELECT pg_is_in_recovery()")
         function = "pg_last_wal_replay_lsn" if standby else "pg_current_wal_insert_lsn"
-        return Lsn.parse(self.value(f"SELECT {function}()::text") or str(NO_LSN))
+        return Lsn.parse(self.read_value(f"SELECT {function}()::text") or str(NO_LSN))
 
-    def status_interval(self) -> float:
+    def compute_status_interval(self) -> float:
         """Seconds between standby status updates: well inside of wal_sender_timeout."""
-        milliseconds = int(self.value("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'"))
+        milliseconds = int(self.read_value("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'"))
         return min(_STATUS_INTERVAL_SECONDS, milliseconds / 4000) if milliseconds else _STATUS_INTERVAL_SECONDS

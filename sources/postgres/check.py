@@ -8,9 +8,9 @@ from psql_streamer.errors import SourceError
 from psql_streamer.interfaces import Finding, Severity
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.options import PostgresOptions
-from sources.postgres.positions import lost_between
+from sources.postgres.positions import make_gap_error
 from sources.postgres.server_errors import SlotInUse
-from sources.postgres.snapshot.findings import snapshot_findings
+from sources.postgres.snapshot.findings import check_snapshot
 
 _OLDEST = 140000
 _WITHOUT_IDENTITY = """
@@ -69,36 +69,36 @@ _ROW_FILTER = (
 )
 
 
-def findings(options: PostgresOptions, catalog: Catalog, source: str, application_name: str) -> Iterator[Finding]:
+def check_source(options: PostgresOptions, catalog: Catalog, source: str, application_name: str) -> Iterator[Finding]:
     """Everything that would keep the source from working, and what may surprise.
 
     source: its name, for messages. application_name: of its own sessions, by which a service that runs is known.
     """
     try:
-        with catalog.session() as session:
-            yield from _server(session)
-            yield from _publications(session, options)
-            yield from _slot(session, options, source, application_name)
-            yield from _privileges(session)
-            yield from snapshot_findings(session, options)
+        with catalog.open_session() as session:
+            yield from _check_server(session)
+            yield from _check_publications(session, options)
+            yield from _check_slot(session, options, source, application_name)
+            yield from _check_privileges(session)
+            yield from check_snapshot(session, options)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
 
 
-def _server(session: Session) -> Iterator[Finding]:
-    version = int(session.setting("server_version_num"))
+def _check_server(session: Session) -> Iterator[Finding]:
+    version = int(session.read_setting("server_version_num"))
     if version < _OLDEST:
         yield Finding(
             Severity.ERROR,
-            f"the server is PostgreSQL {session.setting('server_version')}",
+            f"the server is PostgreSQL {session.read_setting('server_version')}",
             "PostgreSQL 14 is the oldest release that is supported",
         )
     try:
         session.require_logical_wal()
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
-    senders = int(session.setting("max_wal_senders"))
-    busy = int(session.value("SELECT count(*) FROM pg_stat_replication"))
+    senders = int(session.read_setting("max_wal_senders"))
+    busy = int(session.read_value("SELECT count(*) FROM pg_stat_replication"))
     if busy >= senders:
         yield Finding(
             Severity.ERROR,
@@ -107,42 +107,42 @@ def _server(session: Session) -> Iterator[Finding]:
         )
 
 
-def _publications(session: Session, options: PostgresOptions) -> Iterator[Finding]:
+def _check_publications(session: Session, options: PostgresOptions) -> Iterator[Finding]:
     try:
         session.require_publications(options.publications)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
         return
     names = list(options.publications)
-    if not session.value("SELECT count(*) FROM pg_publication_tables WHERE pubname = ANY(%s)", names):
+    if not session.read_value("SELECT count(*) FROM pg_publication_tables WHERE pubname = ANY(%s)", names):
         yield Finding(
             Severity.WARNING,
             f"publication {', '.join(names)} has no tables",
             f'add some: ALTER PUBLICATION "{names[0]}" ADD TABLE ...',
         )
-    for (table,) in session.rows(_WITHOUT_IDENTITY, names):
+    for (table,) in session.read_rows(_WITHOUT_IDENTITY, names):
         yield Finding(
             Severity.WARNING,
             f"{table} has no replica identity: the server refuses its updates and deletes, and its events have no key",
             f"add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
-    if int(session.setting("server_version_num")) < _LISTS_AND_FILTERS:
+    if int(session.read_setting("server_version_num")) < _LISTS_AND_FILTERS:
         return
-    for table, listed in session.rows(_PARTLY_PUBLISHED, names):
+    for table, listed in session.read_rows(_PARTLY_PUBLISHED, names):
         what, remedy = _COLUMN_LIST if listed else _ROW_FILTER
         problem = f"{what.format(table)}: the server refuses its updates and deletes"
         yield Finding(Severity.WARNING, problem, remedy.format(table))
 
 
-def _slot(session: Session, options: PostgresOptions, source: str, application_name: str) -> Iterator[Finding]:
-    slot = session.slot(options.replication_slot)
+def _check_slot(session: Session, options: PostgresOptions, source: str, application_name: str) -> Iterator[Finding]:
+    slot = session.find_slot(options.replication_slot)
     if slot is None:
-        yield from _room_for_a_slot(session)
+        yield from _check_slot_room(session)
         return
     try:
         slot.require_usable(session.database, source)
     except SlotInUse as error:
-        reader = session.value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)
+        reader = session.read_value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)
         if reader == application_name:
             what = f'slot "{slot.name}" is read by PID {slot.active_pid}, a source of this name: the service is running'
             yield Finding(Severity.WARNING, what, "nothing to do, unless you want to start another one")
@@ -151,12 +151,12 @@ def _slot(session: Session, options: PostgresOptions, source: str, application_n
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
     else:
-        yield from _readable(session, options, source, slot)
+        yield from _check_decoding(session, options, source, slot)
 
 
-def _room_for_a_slot(session: Session) -> Iterator[Finding]:
-    allowed = int(session.setting("max_replication_slots"))
-    if int(session.value("SELECT count(*) FROM pg_replication_slots")) >= allowed:
+def _check_slot_room(session: Session) -> Iterator[Finding]:
+    allowed = int(session.read_setting("max_replication_slots"))
+    if int(session.read_value("SELECT count(*) FROM pg_replication_slots")) >= allowed:
         yield Finding(
             Severity.ERROR,
             f"all {allowed} replication slots are taken",
@@ -165,29 +165,29 @@ def _room_for_a_slot(session: Session) -> Iterator[Finding]:
         )
 
 
-def _readable(session: Session, options: PostgresOptions, source: str, slot: Slot) -> Iterator[Finding]:
+def _check_decoding(session: Session, options: PostgresOptions, source: str, slot: Slot) -> Iterator[Finding]:
     """Whether decoding gets past the slot's first change, for which its publications must have been there already.
 
     It is only peeked at, and given up after some seconds: decoding begins where the oldest open transaction began.
     """
-    missing = sorted(set(options.publications) - session.publications())
+    missing = sorted(set(options.publications) - session.list_publications())
     try:
         if missing or not (told := session.peek(slot.name, options.publications, _PEEK_SECONDS)):
             return
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
         return
-    lost = lost_between(
+    lost = make_gap_error(
         f'slot "{slot.name}" cannot continue: {told}; a publication was created again, or after the slot, and changes '
         "that were committed without it are lost to this source",
         source,
-        session.wal_end(),
+        session.read_wal_end(),
     )
     yield Finding(Severity.ERROR, lost.what, lost.remedy)
 
 
-def _privileges(session: Session) -> Iterator[Finding]:
-    role, may = session.rows(_MAY_REPLICATE)[0]
+def _check_privileges(session: Session) -> Iterator[Finding]:
+    role, may = session.read_rows(_MAY_REPLICATE)[0]
     if not may:
         yield Finding(
             Severity.ERROR,

@@ -21,7 +21,7 @@ _LEAST_CONNECT_SECONDS = 2
 """libpq counts whole seconds, and takes 1 for 2."""
 
 
-def session_dsn(dsn: str, timeout: float, settings: Mapping[str, str], **more: str) -> str:
+def build_session_dsn(dsn: str, timeout: float, settings: Mapping[str, str], **more: str) -> str:
     """The dsn of a session in UTF-8, with the kernel's watch over the connection where the dsn says nothing of it.
 
     timeout: seconds for each address of the host. settings: of the server, for this session; they win over those of the

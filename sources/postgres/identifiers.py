@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def quoted_identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """`"name"`, with the quotes in it doubled."""
     return '"' + name.replace('"', '""') + '"'

@@ -88,7 +88,7 @@ class CopyBoth:
         self._libpq.PQsetnonblocking(self._connection, 1)
         self._notices: list[Mapping[str, str]] = []
         # libpq holds a pointer to it, which keeps no Python object alive.
-        self._on_notice = _NoticeReceiver(lambda _, result: self._notices.append(self._fields_of(result)))
+        self._on_notice = _NoticeReceiver(lambda _, result: self._notices.append(self._read_error_fields(result)))
         self._libpq.PQsetNoticeReceiver(self._connection, self._on_notice, None)
 
     def get(self) -> bytes | None:
@@ -97,7 +97,7 @@ class CopyBoth:
         # -1: the stream ended, -2: an error, 0: not there yet.
         size = libpq.PQgetCopyData(self._connection, ctypes.byref(self._buffer), 1)
         if size < 0:
-            raise CopyEnded(self._result_fields() if size == -1 else {"M": self._message()})
+            raise CopyEnded(self._read_result_fields() if size == -1 else {"M": self._read_error_message()})
         if not size:
             return None
         try:
@@ -108,7 +108,7 @@ class CopyBoth:
     def receive(self) -> None:
         """Take in what the connection has, a few kB at least. CopyEnded when there is no connection any more."""
         if not self._libpq.PQconsumeInput(self._connection):
-            raise CopyEnded({"M": self._message()})
+            raise CopyEnded({"M": self._read_error_message()})
 
     def take_notices(self) -> list[Mapping[str, str]]:
         """The fields of every NoticeResponse since the last call: libpq keeps these out of the stream."""
@@ -119,20 +119,20 @@ class CopyBoth:
         """Send a CopyData message; what the socket does not take now goes with the next. CopyEnded."""
         sent = self._libpq.PQputCopyData(self._connection, content, len(content))
         if sent < 0 or self._libpq.PQflush(self._connection) < 0:
-            raise CopyEnded({"M": self._message()})
+            raise CopyEnded({"M": self._read_error_message()})
 
-    def _message(self) -> str:
+    def _read_error_message(self) -> str:
         text: bytes = self._libpq.PQerrorMessage(self._connection) or b""
         return " ".join(text.decode("utf-8", "replace").split()) or "the connection to the server was lost"
 
-    def _result_fields(self) -> Mapping[str, str]:
+    def _read_result_fields(self) -> Mapping[str, str]:
         result = ctypes.c_void_p(self._libpq.PQgetResult(self._connection))
         try:
-            fields = self._fields_of(result) if result else {}
+            fields = self._read_error_fields(result) if result else {}
         finally:
             self._libpq.PQclear(result)
         return fields or {"M": "the server ended the replication stream"}
 
-    def _fields_of(self, result: Any) -> Mapping[str, str]:
+    def _read_error_fields(self, result: Any) -> Mapping[str, str]:
         found = {name: self._libpq.PQresultErrorField(result, ord(name)) for name in _FIELDS}
         return {name: text.decode("utf-8", "replace") for name, text in found.items() if text}

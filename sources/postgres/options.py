@@ -20,7 +20,7 @@ _DEFAULT_PORT = 5432
 _MOST_MESSAGES = 100_000_000
 
 
-def _lsn(value: Any) -> Any:
+def _parse_lsn(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError('is not an LSN such as 418152976 or "16/B374D848"')
     try:
@@ -29,18 +29,18 @@ def _lsn(value: Any) -> Any:
         raise ValueError('is not an LSN such as 418152976 or "16/B374D848"') from None
 
 
-def _publications(value: object) -> object:
+def _wrap_publication(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-_LsnOption = Annotated[Lsn, BeforeValidator(_lsn)]
+_LsnOption = Annotated[Lsn, BeforeValidator(_parse_lsn)]
 """An LSN: a number as the Go service has it, or PostgreSQL's own notation."""
 
 _NO_DSN = "is not a libpq connection string"
 _WRITE_DSN = "write host=... dbname=... user=..., values with spaces in single quotes"
 
 
-def _connection_string(value: SecretStr) -> SecretStr:
+def _require_connection_string(value: SecretStr) -> SecretStr:
     if not _is_dsn(value.get_secret_value()):
         raise ValueError(f"{_NO_DSN}: {_WRITE_DSN}")
     return value
@@ -61,7 +61,7 @@ def _is_dsn(text: str) -> bool:
     return True
 
 
-def _servers(dsn: str) -> Iterator[str]:
+def _list_servers(dsn: str) -> Iterator[str]:
     """Where a connection string leads: host:port for each of its hosts, the folder's path for a Unix socket.
 
     What it leaves out libpq takes from the environment, and then from its defaults:
@@ -71,15 +71,15 @@ def _servers(dsn: str) -> Iterator[str]:
     if "service" in given and not given.keys() & {"host", "hostaddr"}:
         yield f'the server of service "{given["service"]}"'
         return
-    hosts = _listed(given.get("host") or os.environ.get("PGHOST", ""))
-    addresses = _listed(given.get("hostaddr") or os.environ.get("PGHOSTADDR", ""))
-    ports = _listed(given.get("port") or os.environ.get("PGPORT", ""))
+    hosts = _split_list(given.get("host") or os.environ.get("PGHOST", ""))
+    addresses = _split_list(given.get("hostaddr") or os.environ.get("PGHOSTADDR", ""))
+    ports = _split_list(given.get("port") or os.environ.get("PGPORT", ""))
     count = max(len(hosts), len(addresses))
     for address, host, port in zip(*(_fill_up(items, count) for items in (addresses, hosts, ports)), strict=True):
         yield f"{(address or host or 'the local socket').rstrip('/').lower()}:{port or _DEFAULT_PORT}"
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
@@ -100,9 +100,9 @@ class PostgresOptions(SourceOptions):
 
     of_go_service: ClassVar[Mapping[str, Any]] = {"snapshot": SnapshotMode.NEVER.value}
 
-    dsn: Annotated[SecretStr, AfterValidator(_connection_string)] = Field(min_length=1)
+    dsn: Annotated[SecretStr, AfterValidator(_require_connection_string)] = Field(min_length=1)
     publications: Annotated[
-        tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_publications), Field(min_length=1)
+        tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_wrap_publication), Field(min_length=1)
     ] = Field(alias="publication")
     replication_slot: str = Field(min_length=1, max_length=63, pattern="^[a-z0-9_]+$")
     timeout: PositiveDuration = 2.0
@@ -119,8 +119,9 @@ class PostgresOptions(SourceOptions):
         """The dsn in the clear: for libpq alone."""
         return self.dsn.get_secret_value()
 
-    def resources(self) -> Iterable[str]:
+    def list_resources(self) -> Iterable[str]:
         """Its replication slot, which has one reader: on every server that the dsn names."""
         return (
-            f'replication slot "{self.replication_slot}" on {server}' for server in _servers(self.connection_string)
+            f'replication slot "{self.replication_slot}" on {server}'
+            for server in _list_servers(self.connection_string)
         )

@@ -14,7 +14,7 @@ from sources.postgres.options import PostgresOptions
 from sources.snapshot.gap_remedies import accept_gap, send_anew
 
 
-def resume_position(
+def resolve_resume_position(
     options: PostgresOptions, source: str, position: Position | None, slot: Slot, wal_end: Lsn
 ) -> WalPosition:
     """Where to start: the position, or the slot's own. PositionRefused, with the size of the gap, when it cannot be.
@@ -23,7 +23,7 @@ def resume_position(
     """
     if position is None:
         return WalPosition(slot.confirmed_flush_lsn)
-    resume = _wal_position(source, position)
+    resume = _require_wal_position(source, position)
     overriding = _is_override(options, resume)
     what = "walPositionOverride" if overriding else "the stored position"
     if resume.lsn < slot.confirmed_flush_lsn:
@@ -31,13 +31,13 @@ def resume_position(
         raise PositionRefused(
             f"{what} {resume.lsn} is {gap} bytes before {slot.confirmed_flush_lsn}, the first that slot "
             f'"{slot.name}" can still give',
-            "use a later one, or 0" if overriding else _choices(source),
+            "use a later one, or 0" if overriding else _describe_choices(source),
         )
     if resume.lsn > wal_end:
         raise PositionRefused(
             f"{what} {resume.lsn} is {resume.lsn - wal_end} bytes after the end of the server's WAL {wal_end}: "
             "the position belongs to another server, or to another state of this one",
-            "use an earlier one, or 0" if overriding else _choices(source),
+            "use an earlier one, or 0" if overriding else _describe_choices(source),
         )
     return resume
 
@@ -46,7 +46,7 @@ def require_never_read(options: PostgresOptions, source: str, position: Position
     """PositionRefused when the slot that does not exist is one that changes were read from."""
     if position is None:
         return
-    delivered = _wal_position(source, position)
+    delivered = _require_wal_position(source, position)
     if _is_override(options, delivered):
         return
     raise PositionRefused(
@@ -56,7 +56,7 @@ def require_never_read(options: PostgresOptions, source: str, position: Position
     )
 
 
-def lost_between(what: str, source: str, wal_end: Lsn) -> PositionRefused:
+def make_gap_error(what: str, source: str, wal_end: Lsn) -> PositionRefused:
     """The error for a slot that cannot be read on from where it is, only from the end of the WAL."""
     return PositionRefused(
         what,
@@ -70,19 +70,19 @@ def check_position(
 ) -> Iterator[Finding]:
     """What keeps a start there from working; nothing is made."""
     try:
-        with catalog.session() as session:
-            slot = session.slot(options.replication_slot)
+        with catalog.open_session() as session:
+            slot = session.find_slot(options.replication_slot)
             if slot is None:
                 require_never_read(options, source, position)
             else:
-                resume_position(options, source, position, slot, session.wal_end())
+                resolve_resume_position(options, source, position, slot, session.read_wal_end())
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
 
 
-def _wal_position(source: str, position: Position) -> WalPosition:
+def _require_wal_position(source: str, position: Position) -> WalPosition:
     try:
-        return WalPosition.of(position)
+        return WalPosition.from_position(position)
     except (KeyError, TypeError, ValueError):
         raise PositionRefused(
             f"the stored position {position} is not a position in WAL: a source of another kind had this name",
@@ -94,5 +94,5 @@ def _is_override(options: PostgresOptions, position: WalPosition) -> bool:
     return position == WalPosition(options.wal_position_override)
 
 
-def _choices(source: str) -> str:
+def _describe_choices(source: str) -> str:
     return f"{accept_gap(source)}; or set walPositionOverride to the position to start from, and {send_anew(source)}"

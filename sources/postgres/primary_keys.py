@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey
-from psql_streamer.pgoutput.messages import oid_of
+from psql_streamer.pgoutput.messages import parse_oid
 from sources.postgres.catalog import Catalog
 
 # A primary key's index has a row of pg_index, made or last changed by the transaction in its xmin. age() counts
@@ -33,8 +33,8 @@ class PrimaryKeys:
 
     def ask(self, asked: Sequence[Asked]) -> Sequence[CatalogKey]:
         """See full_identity.AskKeys. SourceUnavailable when nobody answers."""
-        with self._catalog.session() as session:
-            rows = session.rows(
-                _QUERY, [oid_of(question.relation) for question in asked], [question.xid for question in asked]
+        with self._catalog.open_session() as session:
+            rows = session.read_rows(
+                _QUERY, [parse_oid(question.relation) for question in asked], [question.xid for question in asked]
             )
         return [CatalogKey(None if gone else tuple(names or ()), newer) for gone, names, newer in rows]

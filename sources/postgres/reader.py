@@ -128,41 +128,41 @@ class _Reader:
         readable = self._wait(before)
         if self._parent in readable:
             self._read_commands()
-        if self._stream in readable or self._status_due == 0.0 or self._unseen():
+        if self._stream in readable or self._status_due == 0.0 or self._has_unseen():
             self._read_stream()
         now = time.monotonic()
         self._send_status_when_due(now)
         self._answer(now)
         if now - before < READER_NAP_SECONDS:
-            time.sleep(max(READER_NAP_SECONDS, self._seconds_to_pause(now)))  # let some rows gather
+            time.sleep(max(READER_NAP_SECONDS, self._compute_pause(now)))  # let some rows gather
 
-    def _seconds_to_pause(self, now: float) -> float:
+    def _compute_pause(self, now: float) -> float:
         """How long the stream may be left alone, because no block may go and little of one is there."""
         if self._output or len(self._frames) >= SOCKET_READ_ON_BYTES:
             return 0.0
-        return self._linger.seconds_to_pause(now, self._buffered(), self._wanted or LINGER_BYTES)
+        return self._linger.compute_pause_seconds(now, self._measure_buffered(), self._wanted or LINGER_BYTES)
 
     def _wait(self, now: float) -> list[socket.socket | Stream]:
         """Wait until something can be read or written, a status update is due, or what is buffered should go."""
         reading: list[socket.socket | Stream] = [self._parent]
-        if not self._full():
+        if not self._is_full():
             reading.append(self._stream)
         writing = [self._parent] if self._output else []
         pause = self._status_due - now
         if self._wanted and len(self._frames) and not self._output:
-            pause = min(pause, self._linger.seconds_to_wait(now, self._buffered(), self._wanted))
-        if self._stream.look_every is not None and self._unseen():
+            pause = min(pause, self._linger.compute_wait_seconds(now, self._measure_buffered(), self._wanted))
+        if self._stream.look_every is not None and self._has_unseen():
             pause = min(pause, self._stream.look_every)
         return select.select(reading, writing, [], max(0.0, pause))[0]
 
-    def _unseen(self) -> bool:
+    def _has_unseen(self) -> bool:
         """Whether the stream may have something that select knows nothing of, and there is room for it."""
-        return self._stream.look_every is not None and not self._full()
+        return self._stream.look_every is not None and not self._is_full()
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return len(self._frames) >= self._settings.buffer_bytes
 
-    def _buffered(self) -> Buffered:
+    def _measure_buffered(self) -> Buffered:
         frames = self._frames
         return Buffered(len(frames), frames.count, self._buffered_since, frames.ends_transaction)
 
@@ -179,7 +179,7 @@ class _Reader:
             elif kind == CONFIRM:
                 self._confirmed = max(self._confirmed, number)
                 self._status_due = min(self._status_due, time.monotonic() + CONFIRM_SECONDS)
-            elif kind == DISCONNECT_IF_FULL and self._full():
+            elif kind == DISCONNECT_IF_FULL and self._is_full():
                 raise SourceUnavailable(
                     "the server accepts no new sessions, and its stream is not being read: the stream was ended so "
                     "that it can shut down"
@@ -189,7 +189,7 @@ class _Reader:
 
     def _read_stream(self) -> None:
         held, received = len(self._frames), SOCKET_READ_ON_BYTES
-        while received >= SOCKET_READ_ON_BYTES and not self._full():
+        while received >= SOCKET_READ_ON_BYTES and not self._is_full():
             received = self._stream.receive(self._frames)
             if received:
                 self._heard_at = time.monotonic()
@@ -210,9 +210,9 @@ class _Reader:
 
     def _answer(self, now: float) -> None:
         if not self._output and self._wanted and len(self._frames):
-            if self._linger.seconds_to_wait(now, self._buffered(), self._wanted) > 0:
+            if self._linger.compute_wait_seconds(now, self._measure_buffered(), self._wanted) > 0:
                 return
-            self._output = [memoryview(piece) for piece in self._next_message(now)]
+            self._output = [memoryview(piece) for piece in self._take_message(now)]
         if self._output:
             with contextlib.suppress(BlockingIOError):
                 self._drop(self._parent.sendmsg(self._output))
@@ -224,7 +224,7 @@ class _Reader:
         if sent:
             self._output[0] = self._output[0][sent:]
 
-    def _next_message(self, now: float) -> tuple[bytes, bytes | bytearray]:
+    def _take_message(self, now: float) -> tuple[bytes, bytes | bytearray]:
         block = self._frames.take(self._wanted, self._settings.block_frames)
         assert block is not None  # noqa: S101 - the caller saw that there are frames
         self._wanted = 0

@@ -25,10 +25,10 @@ from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 from psql_streamer.batching import ENCRYPTED_LOOK_SECONDS, SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
-from sources.postgres.dsn import session_dsn
-from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.dsn import build_session_dsn
+from sources.postgres.identifiers import quote_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
-from sources.postgres.server_errors import from_fields, from_psycopg2, gap
+from sources.postgres.server_errors import find_gap, from_fields, from_psycopg2
 from sources.postgres.session_settings import TEXT_FORMS, settle
 from sources.snapshot.gap_remedies import accept_gap
 
@@ -55,7 +55,7 @@ def connect(dsn: str, timeout: float, application_name: str) -> LogicalReplicati
         given = psycopg2.extensions.parse_dsn(dsn)
         connection = psycopg2.connect(
             # idle_session_timeout came with PostgreSQL 14, the oldest release that is supported.
-            session_dsn(
+            build_session_dsn(
                 dsn,
                 timeout,
                 _PINNED,
@@ -102,10 +102,10 @@ def identify(connection: LogicalReplicationConnection) -> Identity:
 
 def start_command(slot: str, lsn: int, publications: list[str]) -> str:
     """START_REPLICATION for pgoutput's protocol version 1, with logical messages."""
-    names = ",".join(map(quoted_identifier, publications))
+    names = ",".join(map(quote_identifier, publications))
     options = {"proto_version": "1", "publication_names": names, "messages": "true"}
     quoted = ", ".join(f'"{name}" ' + "'" + value.replace("'", "''") + "'" for name, value in options.items())
-    return f"START_REPLICATION SLOT {quoted_identifier(slot)} LOGICAL {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X} ({quoted})"
+    return f"START_REPLICATION SLOT {quote_identifier(slot)} LOGICAL {lsn >> 32:X}/{lsn & 0xFFFFFFFF:X} ({quoted})"
 
 
 class Stream(Protocol):
@@ -175,7 +175,7 @@ class RawStream:
         return count
 
     def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
-        self._send(_status(received, confirmed, reply))
+        self._send(_render_status(received, confirmed, reply))
 
     def close(self) -> None:
         self._socket.close()
@@ -253,13 +253,13 @@ class LibpqStream:
             raise from_fields(ended.fields) from None
         frames.feed(b"".join(pieces))
         for notice in self._copy.take_notices():
-            if (error := gap(notice)) is not None:
+            if (error := find_gap(notice)) is not None:
                 raise error
         return count
 
     def send_status(self, received: int, confirmed: int, reply: bool = False) -> None:
         try:
-            self._copy.put(_status(received, confirmed, reply)[_FRAME_HEAD.size :])
+            self._copy.put(_render_status(received, confirmed, reply)[_FRAME_HEAD.size :])
         except CopyEnded as error:
             raise from_fields(error.fields) from None
 
@@ -283,7 +283,7 @@ class LibpqStream:
         return count
 
 
-def _status(received: int, confirmed: int, reply: bool) -> bytes:
+def _render_status(received: int, confirmed: int, reply: bool) -> bytes:
     """A Standby status update, as a frame."""
     now = int((time.time() - _POSTGRES_EPOCH_SECONDS) * 1_000_000)
     return _STATUS.pack(b"d", _STATUS.size - 1, b"r", received, confirmed, confirmed, now, reply)
@@ -292,13 +292,13 @@ def _status(received: int, confirmed: int, reply: bool) -> bytes:
 def _raise_if_over(control: Control) -> None:
     """Errors, ends of the stream and the warning of a gap raise; other notices and parameters are nothing to us."""
     if control.kind == "E":
-        raise from_fields(_fields(control.body))
-    if control.kind == "N" and (error := gap(_fields(control.body))) is not None:
+        raise from_fields(_decode_fields(control.body))
+    if control.kind == "N" and (error := find_gap(_decode_fields(control.body))) is not None:
         raise error
     if control.kind in "cCZ":
         raise SourceUnavailable("the server ended the replication stream")
 
 
-def _fields(body: bytes) -> dict[str, str]:
+def _decode_fields(body: bytes) -> dict[str, str]:
     """The fields of an ErrorResponse or a NoticeResponse."""
     return {chr(field[0]): field[1:].decode("utf-8", "replace") for field in body.split(b"\0") if field}

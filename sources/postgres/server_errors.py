@@ -124,7 +124,7 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
     return SourceUnavailable(message, hint)
 
 
-def gap(notice: Mapping[str, str]) -> SourceError | None:
+def find_gap(notice: Mapping[str, str]) -> SourceError | None:
     """The error for a NoticeResponse that says that changes are left out from here on; None for any other.
 
     Since version 18 pgoutput goes on without a publication that is gone, with a warning whose only telling part that
@@ -146,7 +146,7 @@ def _from_connect(text: str, dsn: str) -> SourceError:
     cause = _QUOTED.sub("", _ATTEMPT.split(message)[-1]).lower()
     _, by_server, said = cause.partition("fatal:")
     may_pass = not by_server and _TRANSIENT_MESSAGE.search(cause) is not None
-    remedy = "" if may_pass else _remedy(said or cause, _REFUSED_BY_SERVER if by_server else _REFUSED_BY_LIBPQ)
+    remedy = "" if may_pass else _find_remedy(said or cause, _REFUSED_BY_SERVER if by_server else _REFUSED_BY_LIBPQ)
     kind = SourceRefused if remedy else SourceUnavailable
     if _SPLIT_PASSWORD.match(dsn):
         return kind(f"the connection cannot be made, {_NOT_SHOWN}", f"check the dsn, {_ENCODING}")
@@ -155,7 +155,7 @@ def _from_connect(text: str, dsn: str) -> SourceError:
     return kind(message or "the server cannot be reached", remedy or ("" if by_server else _ADDRESS))
 
 
-def _remedy(said: str, known: Mapping[str, str]) -> str:
+def _find_remedy(said: str, known: Mapping[str, str]) -> str:
     """What somebody has to change; empty for what may pass."""
     return next((remedy for text, remedy in known.items() if re.search(text, said)), "")
 

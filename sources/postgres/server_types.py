@@ -40,22 +40,31 @@ class ServerTypes:
 
     def load(self, session: Session) -> None:
         """Take all types that the database has now."""
-        self._types.add(_rows(session, _ALL))
+        self._types.add(_read_type_rows(session, _ALL))
 
     def resolve(self, oid: int) -> PgType | None:
         """The type; None for one that was dropped before it was asked for. Asks the server for what is not known yet:
         SourceUnavailable when it does not answer."""
-        while missing := self._types.missing(oid) - self._unknown:
-            with self._catalog.session() as session:
-                self._types.add(_rows(session, _SOME, sorted(missing)))
-            self._unknown |= missing & self._types.missing(oid)
+        while missing := self._types.find_missing(oid) - self._unknown:
+            with self._catalog.open_session() as session:
+                self._types.add(_read_type_rows(session, _SOME, sorted(missing)))
+            self._unknown |= missing & self._types.find_missing(oid)
         return self._types.resolve(oid)
 
 
-def _rows(session: Session, query: str, *parameters: object) -> Iterator[TypeRow]:
-    for oid, name, kind, array_oid, element_oid, delimiter, base_oid, base_typmod, *attributes, labels in session.rows(
-        query, *parameters
-    ):
+def _read_type_rows(session: Session, query: str, *parameters: object) -> Iterator[TypeRow]:
+    for (
+        oid,
+        name,
+        kind,
+        array_oid,
+        element_oid,
+        delimiter,
+        base_oid,
+        base_typmod,
+        *attributes,
+        labels,
+    ) in session.read_rows(query, *parameters):
         names, types, typmods = (column or () for column in attributes)
         yield TypeRow(
             oid,

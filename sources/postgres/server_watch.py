@@ -55,7 +55,7 @@ class ServerWatch:
         """End. May be called twice, and before start."""
         self._thread.stop()
 
-    def walsender_at_work(self) -> str:
+    def describe_walsender_work(self) -> str:
         """What the walsender does, if it was at work when the server last answered, not long ago; else empty."""
         return self._at_work if time.monotonic() - self._answered_at < _FRESH_SECONDS else ""
 
@@ -63,7 +63,7 @@ class ServerWatch:
         while not stopping.is_set():
             connected = False
             try:
-                with self._catalog.session(_SERVER_ANSWER_SECONDS) as session:
+                with self._catalog.open_session(_SERVER_ANSWER_SECONDS) as session:
                     connected = True
                     self._ask(session, stopping)
             except SourceError:
@@ -73,8 +73,8 @@ class ServerWatch:
 
     def _ask(self, session: Session, stopping: threading.Event) -> None:
         while not stopping.wait(_SERVER_LOOK_SECONDS if self.wal_end else 0.0):
-            self.wal_end = int(session.wal_end())
-            rows = session.rows(_WALSENDER, self._walsender)
+            self.wal_end = int(session.read_wal_end())
+            rows = session.read_rows(_WALSENDER, self._walsender)
             self._at_work = _describe_work(*rows[0]) if rows else ""
             self._answered_at = time.monotonic()
 

@@ -38,9 +38,9 @@ def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None]) -> 
     for when the catalog is interrupted; the slot is then not made.
     """
     database = catalog.database
-    with catalog.session(answer_timeout=None, outlives_interrupt=True) as maker:
+    with catalog.open_session(answer_timeout=None, outlives_interrupt=True) as maker:
         begins = wait_for_slot(catalog, maker, lambda: maker.create_slot(name), name, on_wait)
-    return Slot.created(name, database, begins)
+    return Slot.make_created(name, database, begins)
 
 
 def wait_for_slot(
@@ -53,7 +53,7 @@ def wait_for_slot(
 
     def make_noticed() -> Made:
         with suppress(psycopg2.Error):  # not on every platform: the server notices when we leave while it waits
-            maker.rows("SELECT set_config('client_connection_check_interval', '1s', false)")
+            maker.read_rows("SELECT set_config('client_connection_check_interval', '1s', false)")
         return make()
 
     waits_for = ""
@@ -66,7 +66,7 @@ def wait_for_slot(
     if catalog.interrupted.is_set():
         _undo(maker, making, name)
         raise SourceUnavailable(waits_for or f'slot "{name}" was not created in time', _REMEDY if waits_for else "")
-    return making.result()
+    return making.require_result()
 
 
 _REMEDY = "end that transaction, or start when it has ended"
@@ -85,7 +85,7 @@ def _undo(maker: Session, making: Call[Made], name: str) -> None:
             log.warning('slot "%s" may have been created: the server did not answer the cancel request', name)
             return
     with suppress(psycopg2.Error):
-        making.result()
+        making.require_result()
         dropping = Call(lambda: maker.drop_slot(name), "drop slot")
         if not dropping.wait(_UNDO_SECONDS, threading.Event()):
             maker.abort()
@@ -93,8 +93,8 @@ def _undo(maker: Session, making: Call[Made], name: str) -> None:
 
 def _describe_blocker(catalog: Catalog, maker: Session, name: str) -> str:
     """The oldest transaction that the slot waits for; empty when there is none, or it cannot be seen."""
-    with suppress(SourceError), catalog.session() as session:
-        for pid, since, user, state in session.rows(_BLOCKERS, maker.backend_pid):
+    with suppress(SourceError), catalog.open_session() as session:
+        for pid, since, user, state in session.read_rows(_BLOCKERS, maker.backend_pid):
             if not pid:
                 return f'slot "{name}" waits for a prepared transaction to end (see pg_prepared_xacts)'
             seen = f", open since {since}, user {user}, {state}" if since else ""

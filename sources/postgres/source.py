@@ -26,7 +26,7 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
-from psql_streamer.pgoutput.messages import oid_of
+from psql_streamer.pgoutput.messages import parse_oid
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest
 from psql_streamer.table_rows import TableReader
@@ -34,11 +34,11 @@ from sources.postgres import server_errors
 from sources.postgres.accepted_gaps import drop_unreadable_slot
 from sources.postgres.capturing import PostgresCapture
 from sources.postgres.catalog import Catalog, Session, Slot
-from sources.postgres.check import findings
+from sources.postgres.check import check_source
 from sources.postgres.options import PostgresOptions, require_dsn
-from sources.postgres.positions import check_position, lost_between, require_never_read, resume_position
+from sources.postgres.positions import check_position, make_gap_error, require_never_read, resolve_resume_position
 from sources.postgres.primary_keys import PrimaryKeys
-from sources.postgres.published_tables import published_tables
+from sources.postgres.published_tables import list_published_tables
 from sources.postgres.reader import (
     BLOCK,
     COMMAND,
@@ -56,7 +56,7 @@ from sources.postgres.server_errors import ObjectMissing
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
 from sources.postgres.slot_creation import create_slot
-from sources.postgres.snapshot.hidden import next_xid
+from sources.postgres.snapshot.hidden import read_next_xid
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
 from sources.postgres.table_reader import PostgresTableReader
@@ -128,12 +128,12 @@ class PostgresSource(Source):
         return Position({**stored.data, **override.data}, override.shown)  # what snapshots have given stays given
 
     def check(self) -> Iterable[Finding]:
-        return findings(self._settings, self._catalog, self.name, self._application_name)
+        return check_source(self._settings, self._catalog, self.name, self._application_name)
 
     def check_position(self, position: Position | None) -> Iterable[Finding]:
         return check_position(self._settings, self._catalog, self.name, position)
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         self._identity = self._identify()
         return {
             "system identifier": self._identity.system_identifier,
@@ -143,24 +143,24 @@ class PostgresSource(Source):
             "publication": ",".join(self._settings.publications),
         }
 
-    def published(self) -> Sequence[Relation]:
-        with self._catalog.session() as session:
+    def list_published(self) -> Sequence[Relation]:
+        with self._catalog.open_session() as session:
             session.require_publications(self._settings.publications)
             self._types.load(session)
-            return published_tables(session, self._settings.publications, self._types.resolve)
+            return list_published_tables(session, self._settings.publications, self._types.resolve)
 
     def remember(self, relations: Iterable[Relation]) -> None:
-        self._shapes = {oid_of(relation): relation for relation in relations}
+        self._shapes = {parse_oid(relation): relation for relation in relations}
 
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]]:
-        with self._catalog.session() as session:
-            existing = session.tables([oid_of(relation) for relation in relations])
+        with self._catalog.open_session() as session:
+            existing = session.find_existing_tables([parse_oid(relation) for relation in relations])
             # What was written before a table was dropped lies before the end of the WAL at any time after that.
-            end = session.wal_end()
-        return WalPosition(end).position, [relation for relation in relations if oid_of(relation) not in existing]
+            end = session.read_wal_end()
+        return WalPosition(end).position, [relation for relation in relations if parse_oid(relation) not in existing]
 
     def has_reached(self, position: Position, mark: Position) -> bool:
-        return WalPosition.of(position) >= WalPosition.of(mark)
+        return WalPosition.from_position(position) >= WalPosition.from_position(mark)
 
     def provide_transaction_metadata(self) -> None:
         self._transaction_metadata = True
@@ -197,14 +197,14 @@ class PostgresSource(Source):
         self._ask()
         try:
             if self._snapshots.come_first:
-                return self._next_before_the_stream(self._decoder, timeout)
-            if not self._snapshots.stream_is_next and (batch := self._next_of_snapshots(self._decoder)) is not None:
+                return self._take_before_stream(self._decoder, timeout)
+            if not self._snapshots.stream_is_next and (batch := self._take_snapshot_batch(self._decoder)) is not None:
                 return batch
             streams: list[socket.socket | Snapshots] = [self._socket, self._snapshots]
             if self._socket in select.select(streams, [], [], timeout)[0]:
                 self._silence = 0.0
-                return self._snapshots.stamp(self._next())
-            if (batch := self._next_of_snapshots(self._decoder)) is not None:
+                return self._snapshots.stamp(self._read_next())
+            if (batch := self._take_snapshot_batch(self._decoder)) is not None:
                 return batch
             self._require_a_living_stream()
             return None
@@ -221,12 +221,12 @@ class PostgresSource(Source):
 
     def confirm(self, position: Position) -> None:
         self._snapshots.note_stored(position)
-        self._durable = self._stored = WalPosition.of(position).lsn
+        self._durable = self._stored = WalPosition.from_position(position).lsn
         lsn = max(self._durable - self._settings.wal_retain, self._floor, self._confirmed)
         if lsn > self._confirmed:
             self._confirmed = lsn
             with contextlib.suppress(SourceUnavailable):
-                self._command(CONFIRM, lsn)
+                self._send_command(CONFIRM, lsn)
 
     def review_snapshot(self, request: SnapshotRequest) -> None:
         self._snapshots.review(request)
@@ -240,16 +240,16 @@ class PostgresSource(Source):
     def make_capture(self, request: CaptureRequest) -> Source:
         return PostgresCapture(self.name, self._settings, request)
 
-    def snapshots(self) -> Sequence[SnapshotProgress]:
+    def list_snapshots(self) -> Sequence[SnapshotProgress]:
         return self._snapshots.show()
 
-    def table_reader(self) -> TableReader:
+    def make_table_reader(self) -> TableReader:
         return PostgresTableReader(
             self._settings.connection_string, self._settings.timeout, self._settings.publications
         )
 
     @classmethod
-    def table_reader_at(cls, url: str) -> TableReader:
+    def make_table_reader_at(cls, url: str) -> TableReader:
         require_dsn(url)
         return PostgresTableReader(url, _URL_TIMEOUT_SECONDS)
 
@@ -263,7 +263,7 @@ class PostgresSource(Source):
             return Status(
                 False,
                 f"the server has {missing} more bytes of WAL, but has sent nothing for {self._silence:.0f} s"
-                f"{self._described_work()}",
+                f"{self._describe_work()}",
             )
         if self._status.ok and (snapshot := self._snapshots.describe()):
             return Status(True, f"{self._status.reason}; {snapshot}")
@@ -280,11 +280,11 @@ class PostgresSource(Source):
             "keys_in_doubt": self._keys_in_doubt,
         }
 
-    def _next(self) -> Batch:
+    def _read_next(self) -> Batch:
         assert self._decoder is not None  # noqa: S101 - `read` looked
         kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
         if kind == FAILED:
-            raise _reported(self._receive(size))
+            raise _decode_error(self._receive(size))
         self._received, frames = BLOCK.unpack(self._receive(BLOCK.size))
         offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
         data = self._receive(size - BLOCK.size - offsets.nbytes)
@@ -295,19 +295,19 @@ class PostgresSource(Source):
         batch = self._decoder.decode(data, offsets, received_at)
         self._tell_of_doubtful_keys(self._decoder)
         # Another session begins where this one ended.
-        self._shapes |= {oid_of(change.relation): change.relation for change in batch.schema_changes}
+        self._shapes |= {parse_oid(change.relation): change.relation for change in batch.schema_changes}
         return batch
 
-    def _next_before_the_stream(self, decoder: Decoder, timeout: float) -> Batch | None:
-        batch = self._next_of_snapshots(decoder)
+    def _take_before_stream(self, decoder: Decoder, timeout: float) -> Batch | None:
+        batch = self._take_snapshot_batch(decoder)
         if batch is None and select.select([self._snapshots], [], [], timeout)[0]:
-            batch = self._next_of_snapshots(decoder)
+            batch = self._take_snapshot_batch(decoder)
         return batch
 
-    def _next_of_snapshots(self, decoder: Decoder) -> Batch | None:
-        batch = self._snapshots.next_batch(self._info, decoder, self._transaction_metadata)
+    def _take_snapshot_batch(self, decoder: Decoder) -> Batch | None:
+        batch = self._snapshots.take_next_batch(self._info, decoder, self._transaction_metadata)
         if batch is not None:
-            self._shapes |= {oid_of(change.relation): change.relation for change in batch.schema_changes}
+            self._shapes |= {parse_oid(change.relation): change.relation for change in batch.schema_changes}
         return batch
 
     def _tell_of_doubtful_keys(self, decoder: Decoder) -> None:
@@ -324,14 +324,14 @@ class PostgresSource(Source):
     def _disconnect_if_full(self) -> None:
         """A server that shuts down waits for a walsender that cannot send, and the sinks may stand still for hours."""
         with contextlib.suppress(SourceUnavailable):
-            self._command(DISCONNECT_IF_FULL, 0)
+            self._send_command(DISCONNECT_IF_FULL, 0)
 
     def _ask(self) -> None:
         """Ask for a block, once. If the reader has ended, what it sent before says why."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             with contextlib.suppress(SourceUnavailable):
-                self._command(REQUEST_BLOCK, self._settings.batch_bytes)
+                self._send_command(REQUEST_BLOCK, self._settings.batch_bytes)
 
     # A server that keeps silent.
 
@@ -342,15 +342,15 @@ class PostgresSource(Source):
         a stream that was cut off then would begin the transaction anew, and be cut off again.
         """
         self._silence = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
-        if self._silence > self._settings.receive_timeout and not self._server.walsender_at_work():
+        if self._silence > self._settings.receive_timeout and not self._server.describe_walsender_work():
             raise SourceUnavailable(
                 f"the server has sent nothing for {self._silence:.0f} s, not even an answer: the connection counts as "
                 "lost",
                 "look at the network in between, or raise receiveTimeout",
             )
 
-    def _described_work(self) -> str:
-        work = self._server.walsender_at_work()
+    def _describe_work(self) -> str:
+        work = self._server.describe_walsender_work()
         return f" (its walsender {work})" if work else ""
 
     def _explain(self, error: SourceError) -> SourceError:
@@ -359,11 +359,11 @@ class PostgresSource(Source):
             return PositionRefused(error.what, f"{error.remedy}; if changes are lost, {accept_gap(self.name)}")
         if not isinstance(error, ObjectMissing):
             return error
-        with self._catalog.session() as session:
-            if set(self._settings.publications) - session.publications():
+        with self._catalog.open_session() as session:
+            if set(self._settings.publications) - session.list_publications():
                 return error
-            end = session.wal_end()
-        return lost_between(
+            end = session.read_wal_end()
+        return make_gap_error(
             f"{error.what}; the publication exists now, but not at the position of the stream: it was dropped and "
             "created again, and changes that were committed in between are lost to this source",
             self.name,
@@ -382,18 +382,18 @@ class PostgresSource(Source):
         if not call.wait(_READER_START_SECONDS, self._catalog.interrupted):
             call.abandon(lambda _: None)
             raise SourceUnavailable("the server did not identify itself in time", "check host and port in the dsn")
-        return call.result()
+        return call.require_result()
 
     def _prepare(self, position: Position | None) -> tuple[Slot, WalPosition]:
         """Look at what streaming needs; create the slot if none was read from. The slot, and where to start in it."""
         name, self._keyless = self._settings.replication_slot, None
-        with self._catalog.session() as session:
+        with self._catalog.open_session() as session:
             expected = self._identity
             found = replace(expected, system_identifier=session.system_identifier or expected.system_identifier)
             found.refuse_other_than(expected, self.name)
             session.require_logical_wal()
             session.require_publications(self._settings.publications)
-            slot = session.slot(name)
+            slot = session.find_slot(name)
             if slot is not None and self._snapshots.follow_gap(position):
                 dropped = drop_unreadable_slot(session, slot, self._settings.publications, self.name)
                 slot = None if dropped else slot
@@ -407,12 +407,12 @@ class PostgresSource(Source):
                 slot = self._create_slot(session, name, position)
             slot.require_usable(session.database, self.name)
             self._status_interval = min(
-                session.status_interval(), self._settings.receive_timeout * _REPLY_REQUEST_SHARE
+                session.compute_status_interval(), self._settings.receive_timeout * _REPLY_REQUEST_SHARE
             )
             begins = None if self._snapshots.must_begin_anew(position) else position
-            resume = resume_position(self._settings, self.name, begins, slot, session.wal_end())
+            resume = resolve_resume_position(self._settings, self.name, begins, slot, session.read_wal_end())
             self._types.load(session)
-            self._next_xid = next_xid(session)
+            self._next_xid = read_next_xid(session)
         return slot, resume
 
     def _create_slot(self, session: Session, name: str, position: Position | None) -> Slot:
@@ -442,7 +442,7 @@ class PostgresSource(Source):
         with theirs:
             self._socket = ours
             self._reader = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                launcher.command("sources.postgres.reader", str(theirs.fileno())),
+                launcher.make_command("sources.postgres.reader", str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -468,7 +468,7 @@ class PostgresSource(Source):
         kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _READER_START_SECONDS))
         body = self._receive(size)
         if kind == FAILED:
-            raise _reported(body)
+            raise _decode_error(body)
         if kind != STARTED:
             raise SourceUnavailable(f"the reader process began with {kind!r}")
         return int(json.loads(bytes(body)))
@@ -490,7 +490,7 @@ class PostgresSource(Source):
             view = view[count:]
         return data
 
-    def _command(self, kind: bytes, number: int) -> None:
+    def _send_command(self, kind: bytes, number: int) -> None:
         with self._sending:
             if self._socket is None:
                 raise SourceUnavailable("the source is not started")
@@ -504,7 +504,7 @@ class PostgresSource(Source):
         reader, self._reader = self._reader, None
         if self._socket is not None:
             with contextlib.suppress(SourceUnavailable):
-                self._command(QUIT, 0)
+                self._send_command(QUIT, 0)
             if reader is not None:
                 _end(reader)
             with self._sending:
@@ -525,7 +525,7 @@ class PostgresSource(Source):
         return str(psycopg2.extensions.parse_dsn(self._settings.connection_string).get("host", "unknown"))
 
 
-def _reported(body: bytes | bytearray) -> SourceError:
+def _decode_error(body: bytes | bytearray) -> SourceError:
     """The reader's error, as the class that it was there."""
     name, what, remedy = json.loads(bytes(body))
     kind = getattr(errors, name, None) or getattr(server_errors, name)

@@ -20,7 +20,7 @@ from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.copying import begin, connect_reader, end
 from sources.postgres.snapshot.csv_rows import RowMemory
 from sources.postgres.snapshot.selects import select_all
-from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
+from sources.postgres.snapshot.tables import SnapshotTable, find_refusal, list_snapshot_tables
 
 APPLICATION_NAME = "psql-streamer lookup"
 
@@ -44,7 +44,7 @@ class PostgresTableReader(TableReader):
 
     def read_table(self, schema: str, table: str, most_bytes: int) -> TableRows:
         name = f"{schema}.{table}"
-        with self._connection() as connection:
+        with self._open_connection() as connection:
             for _ in range(_TABLE_ATTEMPTS):
                 described = self._describe(schema, table)
                 begin(connection, described, _TABLE_LOCK_SECONDS)
@@ -60,11 +60,11 @@ class PostgresTableReader(TableReader):
     def read_query(self, query: str, most_bytes: int) -> TableRows:
         # What is written behind it may end with a comment, which lasts to the end of its line.
         select = f"SELECT * FROM ({query.rstrip().rstrip(';')}\n) AS given"  # noqa: S608 - the operator's own query
-        with self._connection() as connection, connection.cursor() as cursor:
+        with self._open_connection() as connection, connection.cursor() as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 cursor.execute(f"{select} LIMIT 0")
-                columns = tuple(map(_column, cursor.description or ()))
+                columns = tuple(map(_make_column, cursor.description or ()))
                 return self._copy(connection, select, columns, most_bytes, "the query's result")
             finally:
                 with suppress(psycopg2.Error):
@@ -78,20 +78,20 @@ class PostgresTableReader(TableReader):
                 self._reading.cancel()
 
     def _describe(self, schema: str, table: str) -> SnapshotTable:
-        with self._catalog.session() as session:
+        with self._catalog.open_session() as session:
             session.require_publications(self._publications)
             self._types.load(session)
-            tables = snapshot_tables(session, self._publications, self._types.resolve)
+            tables = list_snapshot_tables(session, self._publications, self._types.resolve)
             found = next((one for one in tables if (one.relation.schema, one.relation.table) == (schema, table)), None)
             if found is None:
                 raise SourceRefused(f"table {schema}.{table} is not published", "add it to the publication")
-            refused = refusal(session, found)
+            refused = find_refusal(session, found)
         if refused is not None:
             raise SourceRefused(*refused)
         return found
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _open_connection(self) -> Iterator[Connection]:
         connection = connect_reader(self._dsn, self._timeout, APPLICATION_NAME)
         with self._lock:
             self._reading = connection
@@ -117,11 +117,11 @@ class PostgresTableReader(TableReader):
                 connection.cancel()
                 problem = f"{name} is larger than maxBytes, {most_bytes} bytes"
                 raise SourceRefused(problem, "raise maxBytes, or read fewer rows or columns") from None
-        arrays, rows = memory.arrays(len(columns))
+        arrays, rows = memory.parse_rows(len(columns))
         return TableRows(columns, arrays, rows)
 
 
-def _column(described: psycopg2.extensions.Column) -> Column:
+def _make_column(described: psycopg2.extensions.Column) -> Column:
     """A column of a result. The server gives the base type of a domain (printtup.c, SendRowDescriptionMessage)."""
     typmod = -1
     if described.type_code == _NUMERIC_OID and described.precision not in (None, 65535):

@@ -59,7 +59,7 @@ class SnapshotsBesideStream(Generic[R, G]):
 
     def note_stored(self, position: Position) -> None:
         """The position has been stored."""
-        self._schedule.note_durable(state_of(position))
+        self._schedule.note_durable(read_state(position))
 
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
         """See Source.set_snapshots."""
@@ -75,7 +75,7 @@ class SnapshotsBesideStream(Generic[R, G]):
         return self._schedule.describe()
 
     def show(self) -> Sequence[SnapshotProgress]:
-        """See Source.snapshots."""
+        """See Source.list_snapshots."""
         return self._schedule.show()
 
     def _take_turn(self) -> None:
@@ -91,12 +91,12 @@ class SnapshotsBesideStream(Generic[R, G]):
         self._given_behind = place, first + rows
         return first
 
-    def _position(self, position: Position) -> Position:
+    def _add_snapshot_state(self, position: Position) -> Position:
         """The same with how far the snapshots are."""
         return Position({**position.data, _STATE: self._schedule.state()}, position.shown)
 
 
-def state_of(position: Position | None) -> Sequence[Mapping[str, Any]]:
+def read_state(position: Position | None) -> Sequence[Mapping[str, Any]]:
     """How far snapshots were at a position."""
     found: Sequence[Mapping[str, Any]] = () if position is None else position.data.get(_STATE, ())
     return found

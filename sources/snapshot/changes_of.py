@@ -11,7 +11,7 @@ from psql_streamer.few_rows import FewRows
 from psql_streamer.model import Batch, Changes
 
 
-def changes_of(batch: Batch, relations: Container[str]) -> Sequence[Changes]:
+def select_changes(batch: Batch, relations: Container[str]) -> Sequence[Changes]:
     """The changes of some relations, without a look at the others."""
     changes = batch.rows
     if isinstance(changes, FewRows) and not any(
@@ -22,4 +22,4 @@ def changes_of(batch: Batch, relations: Container[str]) -> Sequence[Changes]:
         return [one for one in changes if one.relation.id in relations]
     table: CellTable = changes.cells
     wanted = np.array([shape.relation.id in relations for shape in table.shapes], np.bool_)
-    return table.views_of(wanted) if wanted.any() else ()
+    return table.select_views(wanted) if wanted.any() else ()

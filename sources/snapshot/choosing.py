@@ -37,16 +37,16 @@ class Chooser:
         if self.nudge:
             self.nudge = False
             return Nudge()
-        return next((task for run in self._runs.running if (task := self._choose_of(run)) is not None), None)
+        return next((task for run in self._runs.running if (task := self._choose_task_of_run(run)) is not None), None)
 
     def note_planned(self, run: SnapshotRun) -> None:
         """Its tables are not being looked up any more."""
         self._planning.discard(run.id)
 
-    def _choose_of(self, run: SnapshotRun) -> Task | None:
+    def _choose_task_of_run(self, run: SnapshotRun) -> Task | None:
         if run.state is SnapshotState.WAITING:
             run.state = SnapshotState.RUNNING
-            self._runs.changed()
+            self._runs.note_change()
         if run.tables is None:
             if run.id in self._planning:
                 return None
@@ -59,7 +59,7 @@ class Chooser:
         return next((task for task in tasks if task is not None), None)
 
     def _read(self, run: SnapshotRun, table: TableRun) -> Read | None:
-        work = self._runs.work_of(run, table)
+        work = self._runs.look_up_work(run, table)
         if work.busy:
             return None
         is_unread = table.key is None and not work.chunks and not work.read_all
@@ -74,11 +74,11 @@ class Chooser:
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
     def _check(self, run: SnapshotRun, table: TableRun, check: KeyCheck) -> Check | None:
-        work = self._runs.work_of(run, table)
+        work = self._runs.look_up_work(run, table)
         if work.busy or self._is_full():
             return None
         first = check.settled + sum(chunk.settles for chunk in work.chunks)
-        documents = check.waiting_from(first, _POSTED_AT_ONCE)
+        documents = check.list_waiting_from(first, _POSTED_AT_ONCE)
         if not documents:
             return None
         chunk = Chunk(self._begin_chunk(table, HeldKeys(self._given.turn, self._given.latest)))
@@ -86,12 +86,12 @@ class Chooser:
         return Check(run, table, chunk, documents, check.form, first, table.order)
 
     def _is_full(self) -> bool:
-        return self._runs.held_bytes() >= self._most_held
+        return self._runs.measure_held_bytes() >= self._most_held
 
     def _begin_chunk(self, table: TableRun, held: HeldChunk) -> HeldChunk:
         if table.state is TableState.WAITING:
             table.state = TableState.READING
-            self._runs.changed()
-        for changed in self._late.of(table.relation):
+            self._runs.note_change()
+        for changed in self._late.list_changed_keys(table.relation):
             held.note_keys(changed)
         return held

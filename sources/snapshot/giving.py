@@ -47,10 +47,10 @@ class Giver:
             return
         if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
             self._runs.end_table(run, table)
-            self._runs.news.table_is_done(run, table, time.monotonic() - work.began)
+            self._runs.news.note_table_done(run, table, time.monotonic() - work.began)
             self._runs.end_if_done(run)
             self._runs.follow(run)
-            self._runs.changed()
+            self._runs.note_change()
 
     def end_check_if_done(self, run: SnapshotRun) -> None:
         """End a snapshot of keys that are all settled."""
@@ -60,7 +60,7 @@ class Giver:
             if table.is_left:
                 self._runs.end_table(run, table)
         self._runs.end_if_done(run)
-        self._runs.changed()
+        self._runs.note_change()
 
     def tick(self) -> None:
         """Time goes on."""
@@ -98,7 +98,7 @@ class Giver:
                     table.again.pop(key, None)
         table.again |= dict.fromkeys(again, self._given.turn)
         self.end_table_if_done(run, table, work)
-        self._runs.changed()
+        self._runs.note_change()
         return piece
 
     def _take_keys(
@@ -126,7 +126,7 @@ class Giver:
             check.settle(chunk.settles, chunk.gone, held.stale)
             run.rates.note(time.monotonic(), chunk.settles)
         self.end_check_if_done(run)
-        self._runs.changed()
+        self._runs.note_change()
         return piece
 
     def _read_again(self, run: SnapshotRun, table: TableRun, work: TableWork, given: bytes | None, why: str) -> None:
@@ -136,7 +136,7 @@ class Giver:
         if work.outdated > _MOST_OUTDATED:
             table.fail(why)
             self._runs.end_if_done(run)
-        self._runs.changed()
+        self._runs.note_change()
 
     def _end_without_keys(self, run: SnapshotRun, check: KeyCheck, now: float) -> None:
         """Whoever was to post keys has gone away."""
@@ -147,4 +147,4 @@ class Giver:
             for table in run.tables or ():
                 table.fail(f"no keys came for {_KEYLESS_SECONDS / 60:g} minutes: post them again, to a new one")
             self._runs.end_if_done(run)
-            self._runs.changed()
+            self._runs.note_change()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from psql_streamer.model import Batch
-from psql_streamer.snapshot.changed_keys import ChangedKeys, changed_keys
+from psql_streamer.snapshot.changed_keys import ChangedKeys, collect_changed_keys
 
 _LATE_SECONDS = 10.0
 """For so long they count."""
@@ -24,9 +24,9 @@ class LateChanges:
         now = time.monotonic()
         for changes in batch.changes:
             if changes.relation.key_columns:
-                self._held.append((now, changes.relation.id, changed_keys(changes, batch.transactions)))
+                self._held.append((now, changes.relation.id, collect_changed_keys(changes, batch.transactions)))
 
-    def of(self, relation: str) -> Iterator[ChangedKeys]:
+    def list_changed_keys(self, relation: str) -> Iterator[ChangedKeys]:
         """Those of a table, by Relation.id."""
         oldest = time.monotonic() - _LATE_SECONDS
         while self._held and self._held[0][0] < oldest:

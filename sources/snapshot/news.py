@@ -32,17 +32,17 @@ class News:
         self._lines: deque[tuple[int, str]] = deque()
         self._waits: dict[tuple[str, str], _Wait] = {}
 
-    def begins(self, run: SnapshotRun) -> None:
+    def note_begin(self, run: SnapshotRun) -> None:
         """Its tables are known."""
         if run.check is not None:
-            self._note(logging.INFO, f"snapshot {run.id} begins: keys of {_names(run)} are looked up")
+            self._note(logging.INFO, f"snapshot {run.id} begins: keys of {_name_tables(run)} are looked up")
             return
         estimates = [table.estimated_rows for table in run.tables or ()]
         known = [rows for rows in estimates if rows is not None]
         about = f", about {count(sum(known), 'row')}" if known else ""
         self._note(logging.INFO, f"snapshot {run.id} begins: {count(len(estimates), 'table')}{about}")
 
-    def goes_on(self, run: SnapshotRun) -> None:
+    def note_resumption(self, run: SnapshotRun) -> None:
         """After a restart."""
         if run.check is not None:
             self._note(logging.INFO, f"snapshot {run.id} goes on: {describe_keys(run.check.show())} before")
@@ -54,27 +54,27 @@ class News:
             logging.INFO, f"snapshot {run.id} goes on: {done} of {count(len(tables), 'table')}, {count(rows, 'row')}"
         )
 
-    def table_is_done(self, run: SnapshotRun, table: TableRun, seconds: float) -> None:
+    def note_table_done(self, run: SnapshotRun, table: TableRun, seconds: float) -> None:
         """All of its rows were given."""
         self._note(
             logging.INFO, f"snapshot {run.id}: {table.table} is done, {count(table.rows, 'row')} in {seconds:.1f} s"
         )
 
-    def ends(self, run: SnapshotRun) -> None:
+    def note_end(self, run: SnapshotRun) -> None:
         """Nothing more of it is read."""
-        self.waits_no_longer(run)
+        self.note_wait_over(run)
         failed = run.state is SnapshotState.FAILED
         what = _describe_rows(run) if run.check is None else _describe_check(run, run.check.show())
         text = f"snapshot {run.id} is {run.state}: {what}"
         self._note(logging.ERROR if failed else logging.INFO, f"{text}; {run.reason}" if failed else text)
 
-    def waits(self, run: SnapshotRun, what: str, reason: str) -> None:
+    def note_wait(self, run: SnapshotRun, what: str, reason: str) -> None:
         """what: of the snapshot waits, a table for example."""
         known = self._waits.get((run.id, what))
         if known is None or known.reason != reason:
             self._waits[run.id, what] = _Wait(reason, time.monotonic() if known is None else known.since)
 
-    def waits_no_longer(self, run: SnapshotRun, what: str | None = None) -> None:
+    def note_wait_over(self, run: SnapshotRun, what: str | None = None) -> None:
         """what: as of `waits`; None for whatever waits."""
         for key in [key for key in self._waits if key[0] == run.id and what in (None, key[1])]:
             wait = self._waits.pop(key)
@@ -129,10 +129,10 @@ def _describe_rows(run: SnapshotRun) -> str:
 
 
 def _describe_check(run: SnapshotRun, keys: KeysProgress) -> str:
-    return f"{describe_keys(keys)} of {_names(run)} in {run.seconds:.1f} s"
+    return f"{describe_keys(keys)} of {_name_tables(run)} in {run.seconds:.1f} s"
 
 
-def _names(run: SnapshotRun) -> str:
+def _name_tables(run: SnapshotRun) -> str:
     return ", ".join(table.table for table in run.tables or ()) or "no table"
 
 

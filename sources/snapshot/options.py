@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from psql_streamer.options import ByteSize, PartOptions, PositiveDuration, no_shorter_than
+from psql_streamer.options import ByteSize, PartOptions, PositiveDuration, refuse_shorter_than
 from psql_streamer.table_patterns import TablePatterns
 
 
@@ -20,7 +20,7 @@ class SnapshotMode(StrEnum):
     ALWAYS = "always"
 
 
-def _patterns(tables: tuple[str, ...]) -> tuple[str, ...]:
+def _check_patterns(tables: tuple[str, ...]) -> tuple[str, ...]:
     TablePatterns(dict.fromkeys(tables))
     return tables
 
@@ -34,23 +34,25 @@ class SnapshotOptions(PartOptions):
     """
 
     mode: SnapshotMode = SnapshotMode.INITIAL
-    tables: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AfterValidator(_patterns)] = ()
+    tables: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AfterValidator(_check_patterns)] = ()
     where: Mapping[str, str] = Field(default_factory=dict)
     chunk_rows: int = Field(default=50_000, gt=0, le=10_000_000)
     chunk_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 16 << 20
-    chunk_time: Annotated[PositiveDuration, no_shorter_than("10ms", "a query takes a few milliseconds by itself")] = 1.0
+    chunk_time: Annotated[
+        PositiveDuration, refuse_shorter_than("10ms", "a query takes a few milliseconds by itself")
+    ] = 1.0
     parallel: int = Field(default=2, gt=0, le=64)
 
     def wants(self, schema: str, table: str) -> bool:
         """Whether the rows of a table are to be read."""
         return not self.tables or TablePatterns(dict.fromkeys(self.tables)).find(schema, table) is not None
 
-    def condition_of(self, schema: str, table: str) -> str:
+    def find_condition(self, schema: str, table: str) -> str:
         """The SQL condition on a table's rows; empty for none."""
         found = TablePatterns(self.where).find(schema, table)
         return found.value if found else ""
 
 
-def mode_alone(value: Any) -> Any:
+def expand_mode(value: Any) -> Any:
     """`snapshot = "never"` stands for a section with that mode."""
     return {"mode": value} if isinstance(value, str) else value

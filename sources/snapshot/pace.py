@@ -18,7 +18,7 @@ class Pace:
         self._options = options
         self._rows: dict[str, int] = {}
 
-    def rows(self, relation: str) -> int:
+    def choose_chunk_rows(self, relation: str) -> int:
         """Of the next chunk."""
         return min(self._rows.get(relation, _ROWS_OF_FIRST_CHUNK), self._options.chunk_rows)
 
@@ -33,7 +33,7 @@ class Pace:
         """The last chunk took longer than it may, `limit` seconds; how many rows it was to have. SourceRefused where it
         was one.
         """
-        rows = self.rows(relation)
+        rows = self.choose_chunk_rows(relation)
         if rows == 1:
             raise SourceRefused(
                 f"its next row was not found within {limit:g} s",

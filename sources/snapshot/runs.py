@@ -40,7 +40,7 @@ class Runs:
         self._work: dict[tuple[str, str], TableWork] = {}
         self._encoded: list[dict[str, Any]] | None = []
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Positions that hold the state from before are out of date."""
         self._encoded, self.told = None, False
         self._notify()
@@ -68,9 +68,9 @@ class Runs:
         self.durably_ended |= {run.id for run in self.every if run.state.ended}
         for run in self.every:
             if run.tables is not None and not run.state.ended:
-                self.news.goes_on(run)
+                self.news.note_resumption(run)
             self.follow(run)
-        self.changed()
+        self.note_change()
 
     def follow(self, run: SnapshotRun) -> None:
         """Do what is wanted of it."""
@@ -83,10 +83,10 @@ class Runs:
         if run.state is SnapshotState.CANCELLED:
             self.note_end(run)
         elif run.state is SnapshotState.PAUSED:
-            self.news.waits_no_longer(run)
+            self.news.note_wait_over(run)
         if run.state in (SnapshotState.PAUSED, SnapshotState.CANCELLED):
             for table in run.tables or ():
-                self.work_of(run, table).drop_chunks(table.key)
+                self.look_up_work(run, table).drop_chunks(table.key)
 
     def forget_old(self) -> None:
         """Of the snapshots whose end is on disk, and that nobody asks for any more, the last ones are remembered."""
@@ -119,7 +119,7 @@ class Runs:
         """Whether the stream has to wait for tables without a key."""
         return any(run.has_keyless_left or run.id in self.first for run in self.every if not run.state.ended)
 
-    def reading(self) -> Begun:
+    def group_reading(self) -> Begun:
         """The tables that snapshots have begun to read, paused ones too."""
         found: Begun = {}
         for run in self.every:
@@ -128,25 +128,25 @@ class Runs:
                     found.setdefault(table.relation, []).append((run, table))
         return found
 
-    def begun(self) -> Iterator[tuple[SnapshotRun, TableRun, TableWork]]:
+    def list_begun(self) -> Iterator[tuple[SnapshotRun, TableRun, TableWork]]:
         """The tables of which something may be given."""
         for run in self.running:
             for table in run.tables or ():
                 if table.state is TableState.READING:
-                    yield run, table, self.work_of(run, table)
+                    yield run, table, self.look_up_work(run, table)
 
-    def chunks_of(self, relations: Container[str]) -> Iterator[Chunk]:
+    def list_chunks(self, relations: Container[str]) -> Iterator[Chunk]:
         """What is held of tables of these relations, also of snapshots that have ended."""
         for run in self.every:
             for table in run.tables or ():
                 if table.state is TableState.READING and table.relation in relations:
-                    yield from self.work_of(run, table).chunks
+                    yield from self.look_up_work(run, table).chunks
 
-    def work_of(self, run: SnapshotRun, table: TableRun) -> TableWork:
+    def look_up_work(self, run: SnapshotRun, table: TableRun) -> TableWork:
         """What of a table is ahead of its state."""
         return self._work.setdefault((run.id, table.table), TableWork(read_key=table.key))
 
-    def held_bytes(self) -> int:
+    def measure_held_bytes(self) -> int:
         """Of all chunks."""
         return sum(chunk.held.size for one in self._work.values() for chunk in one.chunks)
 
@@ -172,4 +172,4 @@ class Runs:
         if run.check is not None:
             run.check.forget_waiting()
         self.last_ended = run
-        self.news.ends(run)
+        self.news.note_end(run)

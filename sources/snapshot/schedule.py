@@ -26,7 +26,7 @@ from sources.snapshot.late import LateChanges
 from sources.snapshot.news import News, describe
 from sources.snapshot.noting import note_batch
 from sources.snapshot.runs import Runs
-from sources.snapshot.showing import main_run, show
+from sources.snapshot.showing import choose_main_run, show
 from sources.snapshot.waits import Waits
 from sources.snapshot.work import Check, Chunk, GivenPiece, Plan, Read, Task
 
@@ -69,7 +69,7 @@ class Schedule(Generic[G]):
         """A snapshot that the source begins by itself."""
         with self._condition:
             self._runs.every.append(run)
-            self._runs.changed()
+            self._runs.note_change()
 
     def break_off(self, reason: str) -> None:
         """The state of tables without a key was lost before they were read."""
@@ -98,15 +98,15 @@ class Schedule(Generic[G]):
     def note_altered(self, relations: Container[str]) -> None:
         """The stream has come to statements that may have made other tables of these. Before the batch they are in."""
         with self._condition:
-            for chunk in self._runs.chunks_of(relations):
+            for chunk in self._runs.list_chunks(relations):
                 chunk.held.note_altered()
 
-    def next_piece(self, reached: Any, most_rows: int, most_bytes: int) -> GivenPiece | None:
+    def take_next_piece(self, reached: Any, most_rows: int, most_bytes: int) -> GivenPiece | None:
         """Rows that may be given where the stream has got; None for none. They count as given."""
         with self._condition:
             self._giver.tick()
             waits, waiting = "", self._runs.current
-            for run, table, work in self._runs.begun():
+            for run, table, work in self._runs.list_begun():
                 while work.chunks and work.chunks[0].held.rows is not None:
                     chunk = work.chunks[0]
                     if reached < chunk.held.mark:
@@ -126,7 +126,7 @@ class Schedule(Generic[G]):
     def note_open_transaction(self) -> None:
         """The stream is inside of a transaction, where nothing may be given."""
         with self._condition:
-            for run, _, work in self._runs.begun():
+            for run, _, work in self._runs.list_begun():
                 if work.chunks and work.chunks[0].held.rows is not None:
                     self._waits.note(run, "waits for the end of the transaction that is being streamed")
                     return
@@ -177,7 +177,7 @@ class Schedule(Generic[G]):
                     self._runs.every.append(run)
                 self._runs.follow(run)
             self._runs.forget_old()
-            self._runs.changed()
+            self._runs.note_change()
         self._wake_source()
 
     def take_keys(self, name: str, posted: PostedKeys) -> None:
@@ -210,7 +210,7 @@ class Schedule(Generic[G]):
     def describe(self) -> str:
         """The snapshot that is read, or else the last that ended since the process began; empty for none."""
         with self._condition:
-            run = main_run(self._runs)
+            run = choose_main_run(self._runs)
             return "" if run is None else describe(show(run, self._runs, self._waits, time.monotonic()))
 
     # For readers.
@@ -233,11 +233,11 @@ class Schedule(Generic[G]):
             self._runs.first.discard(run.id)
             if run.tables is None and not run.state.ended:
                 run.tables, run.reason = tables, ""
-                self._news.begins(run)
-                self._news.waits_no_longer(run)
+                self._news.note_begin(run)
+                self._news.note_wait_over(run)
                 self._runs.end_if_done(run)
                 self._giver.end_check_if_done(run)
-            self._runs.changed()
+            self._runs.note_change()
         self._wake_source()
 
     def ask_given(self, question: Callable[[G], Answer]) -> Answer:
@@ -248,7 +248,7 @@ class Schedule(Generic[G]):
     def bring(self, task: Read, rows: ReadRows, last_key: bytes | None, last: bool) -> None:
         """What was read. last_key: up to which; None where nothing was."""
         with self._condition:
-            chunk, work = task.chunk, self._runs.work_of(task.run, task.table)
+            chunk, work = task.chunk, self._runs.look_up_work(task.run, task.table)
             if chunk.dropped:
                 return
             chunk.held.fill(rows)
@@ -259,7 +259,7 @@ class Schedule(Generic[G]):
             elif not last:
                 chunk.keys = tuple(rows.keys.to_pylist())  # the others were too many bytes, and stay asked for
             task.table.reason = ""
-            self._news.waits_no_longer(task.run, task.table.table)
+            self._news.note_wait_over(task.run, task.table.table)
             self._condition.notify_all()
         self._wake_source()
 
@@ -274,7 +274,7 @@ class Schedule(Generic[G]):
             chunk.held.fill(gone)
             chunk.settles = looked_up
             task.table.order, task.table.reason = gone.order, ""
-            self._news.waits_no_longer(task.run, task.table.table)
+            self._news.note_wait_over(task.run, task.table.table)
             self._condition.notify_all()
         self._wake_source()
 
@@ -282,15 +282,15 @@ class Schedule(Generic[G]):
         """Why it takes long."""
         with self._condition:
             task.table.reason = reason
-            self._news.waits(task.run, task.table.table, f"{reason} ({task.table.table})")
+            self._news.note_wait(task.run, task.table.table, f"{reason} ({task.table.table})")
 
     def begin_anew(self, task: Read) -> None:
         """The rows of its table have another order than those that were given."""
         with self._condition:
             if not task.chunk.dropped:
-                self._runs.work_of(task.run, task.table).drop_chunks(None)
+                self._runs.look_up_work(task.run, task.table).drop_chunks(None)
                 task.table.begin_anew()
-            self._runs.changed()
+            self._runs.note_change()
 
     def give_up(self, task: Task, reason: str = "", refused: str = "") -> None:
         """It was not done. reason: what it waits for. refused: why the table, or the whole snapshot, is not read."""
@@ -303,18 +303,18 @@ class Schedule(Generic[G]):
                     task.run.state = SnapshotState.FAILED
                     self._runs.note_end(task.run)
             elif isinstance(task, Read | Check):
-                work = self._runs.work_of(task.run, task.table)
+                work = self._runs.look_up_work(task.run, task.table)
                 if task.chunk in work.chunks:  # or it is dropped, or was given before its session was lost
                     work.chunks.remove(task.chunk)
                 task.table.reason = reason
                 if refused:
                     work.drop_chunks(task.table.key)
                     task.table.fail(refused)
-                    self._news.waits_no_longer(task.run, task.table.table)
+                    self._news.note_wait_over(task.run, task.table.table)
                     self._runs.end_if_done(task.run)
                 if reason:
-                    self._news.waits(task.run, task.table.table, reason)
-            self._runs.changed()
+                    self._news.note_wait(task.run, task.table.table, reason)
+            self._runs.note_change()
         self._wake_source()
 
     def stop(self) -> None:

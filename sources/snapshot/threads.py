@@ -38,7 +38,7 @@ class ReaderThreads(ABC, Generic[S, G]):
         self._threads: list[threading.Thread] = []
 
     @abstractmethod
-    def session(self) -> AbstractContextManager[S]:
+    def open_session(self) -> AbstractContextManager[S]:
         """A session for as long as there is work. Raises SourceErrors."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class ReaderThreads(ABC, Generic[S, G]):
         """Do this task and those that follow in one session; one that is lost is made again after a pause."""
         following: Task | None = task
         try:
-            with self.session() as session:
+            with self.open_session() as session:
                 while following is not None:
                     task = following
                     try:
@@ -95,7 +95,7 @@ class ReaderThreads(ABC, Generic[S, G]):
             self._schedule.give_up(task, reason=str(error))
             stopping.wait(self._retry)
         except Exception as error:  # no thread ends in silence; the text may have values of rows in it
-            log.error("source.%s: a snapshot met a program error: %s", self._name, _places(error))
+            log.error("source.%s: a snapshot met a program error: %s", self._name, _describe_places(error))
             self._schedule.give_up(task, reason=f"a program error, {type(error).__name__}: see the log, and report it")
             stopping.wait(self._retry)
 
@@ -121,7 +121,7 @@ class ReaderThreads(ABC, Generic[S, G]):
         self._schedule.give_up(task, refused=str(error))
 
 
-def _places(error: Exception) -> str:
+def _describe_places(error: Exception) -> str:
     """Where in the program an error came from, without its text."""
     frames = traceback.extract_tb(error.__traceback__)
     return " < ".join(

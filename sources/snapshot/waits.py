@@ -25,13 +25,13 @@ class Waits:
         before, self._run = self._run, run if reason else None
         for one in (before, None if reason else run):
             if one is not None and one is not self._run:
-                self._news.waits_no_longer(one, "")
+                self._news.note_wait_over(one, "")
         if not reason:
             self._behind = None
             return
         self._behind = reason, time.monotonic() if self._behind is None else self._behind[1]
         if run is not None:
-            self._news.waits(run, "", reason)
+            self._news.note_wait(run, "", reason)
 
     def note_mark(self, run: SnapshotRun | None, reason: str) -> bool:
         """The same, of the place that the stream must reach; whether the server has to be nudged now."""

@@ -11,24 +11,24 @@ from psql_streamer.interfaces import Finding, Severity
 from sources.sql.database import Database
 from sources.sql.options import SqlOptions
 from sources.sql.polled_table import PolledTable
-from sources.sql.watched_table import SETTLE_REMEDY, unsettled_warning, why_by_time
+from sources.sql.watched_table import SETTLE_REMEDY, describe_unsettled_risk, explain_by_time
 
 
-def findings(options: SqlOptions, database: Database) -> Iterator[Finding]:
+def check_source(options: SqlOptions, database: Database) -> Iterator[Finding]:
     """Everything that would keep the source from working, and what may surprise."""
     try:
-        yield from database.look(lambda connection: list(_server(connection, database)), "connecting")
+        yield from database.look(lambda connection: list(_check_server(connection, database)), "connecting")
         schema = database.look(lambda connection: connection.dialect.default_schema_name or "", "asking for the schema")
         for entry in options.tables:
             table = PolledTable(entry, database.kind, schema)
-            yield from _table(table, options, database)
+            yield from _look_at_table(table, options, database)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
     finally:
         database.close()
 
 
-def _server(connection: Connection, database: Database) -> Iterator[Finding]:
+def _check_server(connection: Connection, database: Database) -> Iterator[Finding]:
     if database.kind.recommends:
         yield Finding(
             Severity.WARNING,
@@ -39,30 +39,32 @@ def _server(connection: Connection, database: Database) -> Iterator[Finding]:
     yield from database.kind.check(connection)
 
 
-def _table(table: PolledTable, options: SqlOptions, database: Database) -> Iterator[Finding]:
+def _look_at_table(table: PolledTable, options: SqlOptions, database: Database) -> Iterator[Finding]:
     try:
         yield from database.look(
-            lambda connection: list(_of_table(table, options, database, connection)), f"looking at table {table.id}"
+            lambda connection: list(_check_table(table, options, database, connection)), f"looking at table {table.id}"
         )
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
 
 
-def _of_table(table: PolledTable, options: SqlOptions, database: Database, connection: Connection) -> Iterator[Finding]:
+def _check_table(
+    table: PolledTable, options: SqlOptions, database: Database, connection: Connection
+) -> Iterator[Finding]:
     table.look(connection)
     table.require_unique_key(connection)
-    table.largest(connection)  # which needs the right to read it
-    if start := options.start_key_of(table.options):
+    table.find_largest(connection)  # which needs the right to read it
+    if start := options.find_start_key(table.options):
         table.require_start(start)
     table.try_conditions(connection, start)
-    if unsafe := table.unsafe_sequence(connection):
+    if unsafe := table.find_sequence_problem(connection):
         refused = options.unsafe_sequences == "refuse"
         yield Finding(
             Severity.ERROR if refused else Severity.WARNING,
             f"table {table.id}: {unsafe}, and rows are committed out of the order of their keys",
             'ALTER SEQUENCE ... CACHE 1 INCREMENT 1 NO CYCLE, or set settle long enough and unsafeSequences = "accept"',
         )
-    if nullable := table.nullable_key():
+    if nullable := table.list_nullable_key_columns():
         yield Finding(
             Severity.WARNING,
             f"table {table.id}: rows in which {', '.join(nullable)} is NULL are not read",
@@ -75,8 +77,8 @@ def _of_table(table: PolledTable, options: SqlOptions, database: Database, conne
             "that is added with a smaller key than the last one that was read is not seen",
             "nothing to do if the keys ascend; random ones, such as UUIDs, do not: name other columns as its key",
         )
-    if by_time := why_by_time(database.kind, table, connection):
-        warning = unsettled_warning(database.kind, table.id, options.settle)
+    if by_time := explain_by_time(database.kind, table, connection):
+        warning = describe_unsettled_risk(database.kind, table.id, options.settle)
         if not warning and table.has_time_in_key:
             warning = f"rows of {table.id} are read `settle` after they were seen: {by_time}"
         if warning:

@@ -12,8 +12,8 @@ from sqlalchemy.engine import URL, Connection, Engine
 
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
-from sources.missing_library import lacks_library
-from sources.sql.engines.kinds import engine_of
+from sources.missing_library import explain_missing_library
+from sources.sql.engines.kinds import make_engine
 from sources.sql.server_errors import from_sqlalchemy, is_about_columns
 
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ class Database:
     """
 
     def __init__(self, url: URL, timeout: float) -> None:
-        self.kind = engine_of(url, timeout)
+        self.kind = make_engine(url, timeout)
         self._url = url
         self._timeout = timeout
         self._engine: Engine | None = None
@@ -62,7 +62,7 @@ class Database:
                 "look for locks and a missing index in the database, or raise timeout",
             )
         try:
-            return call.result()
+            return call.require_result()
         except sa.exc.SQLAlchemyError as error:
             if self.interrupted:
                 raise SourceUnavailable(f"interrupted while {doing}") from None
@@ -102,7 +102,7 @@ class Database:
             return engine.connect()
         except RuntimeError as error:
             instead = "give the account another way to log in (mysql_native_password)"
-            raise lacks_library(error, "the server", instead) from None
+            raise explain_missing_library(error, "the server", instead) from None
 
     def _cancel(self) -> None:
         driver = self._driver

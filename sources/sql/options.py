@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from sqlalchemy.engine import URL, make_url
 
-from psql_streamer.options import Duration, PartOptions, PositiveDuration, SourceOptions, no_longer_than
+from psql_streamer.options import Duration, PartOptions, PositiveDuration, SourceOptions, refuse_longer_than
 from sources.sql.names import TableName
 
 BEGINNING, NOW = "beginning", "now"
@@ -45,18 +45,18 @@ _INCLUDED = {"mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql", "postgresql
 """Dialects whose driver comes with the service."""
 
 
-def _one_or_several(value: object) -> object:
+def _as_list(value: object) -> object:
     return value if isinstance(value, list | tuple) else [value]
 
 
-Names: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_one_or_several)]
+Names: TypeAlias = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_list)]
 """One name, or a list of several."""
 
-StartAt: TypeAlias = Annotated[tuple[int | str, ...], BeforeValidator(_one_or_several), Field(min_length=1)]
+StartAt: TypeAlias = Annotated[tuple[int | str, ...], BeforeValidator(_as_list), Field(min_length=1)]
 """`beginning`, `now`, or the key behind which reading starts: a value, or a list with one for each key column."""
 
 
-def _sqlalchemy_url(value: SecretStr) -> SecretStr:
+def _check_url(value: SecretStr) -> SecretStr:
     """Messages show the dialect and nothing else: the rest may be a part of a password that is not encoded."""
     try:
         url = make_url(value.get_secret_value())
@@ -130,11 +130,11 @@ class TableOptions(PartOptions):
         return self.table or self.name
 
 
-def _table(value: object) -> object:
+def _as_table_entry(value: object) -> object:
     return {"table": value} if isinstance(value, str) else value
 
 
-def _each_once(tables: tuple[TableOptions, ...]) -> tuple[TableOptions, ...]:
+def _require_distinct(tables: tuple[TableOptions, ...]) -> tuple[TableOptions, ...]:
     names = [entry.called for entry in tables]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"names {', '.join(twice)} twice")
@@ -155,14 +155,16 @@ class SqlOptions(SourceOptions):
     concurrency. shrunk_tables: what to do when the largest key of a table is smaller than the last one read.
     """
 
-    url: Annotated[SecretStr, AfterValidator(_sqlalchemy_url)] = Field(min_length=1)
+    url: Annotated[SecretStr, AfterValidator(_check_url)] = Field(min_length=1)
     tables: Annotated[
-        tuple[Annotated[TableOptions, BeforeValidator(_table)], ...], Field(min_length=1), AfterValidator(_each_once)
+        tuple[Annotated[TableOptions, BeforeValidator(_as_table_entry)], ...],
+        Field(min_length=1),
+        AfterValidator(_require_distinct),
     ]
-    poll_interval: Annotated[PositiveDuration, no_longer_than("24h", "a source")] = 1.0
+    poll_interval: Annotated[PositiveDuration, refuse_longer_than("24h", "a source")] = 1.0
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_ROWS)
     settle: Annotated[
-        Annotated[Duration, Field(ge=0), no_longer_than("24h", "a source")] | None, BeforeValidator(_settle)
+        Annotated[Duration, Field(ge=0), refuse_longer_than("24h", "a source")] | None, BeforeValidator(_settle)
     ] = None
     start_at: StartAt = (BEGINNING,)
     timeout: PositiveDuration = 30.0
@@ -174,17 +176,17 @@ class SqlOptions(SourceOptions):
         """The URL in the clear: for SQLAlchemy alone."""
         return make_url(self.url.get_secret_value())
 
-    def start_of(self, table: TableOptions) -> tuple[int | str, ...]:
+    def find_start(self, table: TableOptions) -> tuple[int | str, ...]:
         """Where reading of a table starts that has no position yet."""
         return table.start_at or self.start_at
 
-    def start_key_of(self, table: TableOptions) -> tuple[int | str, ...] | None:
+    def find_start_key(self, table: TableOptions) -> tuple[int | str, ...] | None:
         """The key that `startAt` gives for a table; None for "beginning" and "now"."""
-        start = self.start_of(table)
+        start = self.find_start(table)
         return None if start in ((BEGINNING,), (NOW,)) else start
 
-    def warnings(self) -> Iterator[str]:
+    def list_warnings(self) -> Iterator[str]:
         for table in self.tables:
-            start = self.start_key_of(table)
+            start = self.find_start_key(table)
             if start is not None and table.key and len(start) != len(table.key):
                 yield f"{table.called}: startAt has {len(start)} values, and the key {len(table.key)} columns"

@@ -17,11 +17,11 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Column, Relation, TextType
 from psql_streamer.pgtypes.builtin import OIDS
 from sources.sql import values
-from sources.sql.engines.engine import AnyEngine, Described, like
+from sources.sql.engines.engine import AnyEngine, Described, make_type
 from sources.sql.names import TableName
 from sources.sql.options import TableOptions
 from sources.sql.settling import Key
-from sources.sql.values import Misfit, text_of
+from sources.sql.values import Misfit, render_value
 
 _BIND = re.compile(r"(?<![:\w\x5c]):(\w+)(?!:)")
 """What SQLAlchemy's text takes for a parameter."""
@@ -79,7 +79,7 @@ class PolledTable:
         self._engine = engine
         self._described: tuple[Described, ...] = ()
         self._keyed = Keyed(options.key, options.key)
-        self._query = sa.text(f"({_literal(options.query)}) {_QUERY_ALIAS}")
+        self._query = sa.text(f"({_escape_parameters(options.query)}) {_QUERY_ALIAS}")
         self._from: sa.FromClause = sa.table(self.name.table, schema=self.name.schema or None)
 
     @property
@@ -102,7 +102,7 @@ class PolledTable:
         """Whether a part of its key is a time, which is not given when the row is written."""
         return any(self._find(name).type.like.oid in _TIMES for name in self.key)
 
-    def known_key(self, key: Key) -> Key:
+    def convert_key(self, key: Key) -> Key:
         """A key of a position, whose integers may have been texts."""
         return tuple(
             int(value) if self._find(name).is_integer else value for name, value in zip(self.key, key, strict=True)
@@ -113,7 +113,7 @@ class PolledTable:
         self._described = tuple(self._describe(connection))
         columns: list[sa.ColumnClause[Any]] = [sa.column(one.name) for one in self._described]
         if self.is_query:
-            self._from = sa.text(_literal(self.options.query)).columns(*columns).subquery(_QUERY_ALIAS)
+            self._from = sa.text(_escape_parameters(self.options.query)).columns(*columns).subquery(_QUERY_ALIAS)
         else:
             self._from = sa.table(self.name.table, *columns, schema=self.name.schema or None)
         self._keyed = self._find_key(connection)
@@ -123,7 +123,7 @@ class PolledTable:
             self._require_order(self._find(name))
         if self.options.timestamp:
             self._require_moments(self._find(self.options.timestamp))
-        return self._shape()
+        return self._make_shape()
 
     def require_unique_key(self, connection: Connection) -> None:
         """SourceRefused when several rows may have the same key: a batch could end between them."""
@@ -150,11 +150,11 @@ class PolledTable:
         leading += [one["column_names"] for one in inspector.get_indexes(*place)]
         return any(tuple(columns[: len(self.key)]) == self.key for columns in leading)
 
-    def unsafe_sequence(self, connection: Connection) -> str:
+    def find_sequence_problem(self, connection: Connection) -> str:
         """Why the values of its key are not given in ascending order; empty where they are, or nobody says."""
-        return "" if self.is_query else self._engine.unsafe_sequence(connection, self.name, self.key)
+        return "" if self.is_query else self._engine.find_sequence_problem(connection, self.name, self.key)
 
-    def nullable_key(self) -> list[str]:
+    def list_nullable_key_columns(self) -> list[str]:
         """Columns of the key that may be NULL."""
         return [] if self.is_query else [name for name in self.key if self._find(name).nullable]
 
@@ -171,33 +171,36 @@ class PolledTable:
                 'write "beginning", "now" or a number without quotes',
             )
 
-    def largest(self, connection: Connection, cursor: Key | None = None, to: Key | None = None) -> Key | None:
+    def find_largest(self, connection: Connection, cursor: Key | None = None, to: Key | None = None) -> Key | None:
         """The largest key behind the cursor, up to another one; None when there is none."""
         chosen = self._select_key()
         if to is not None:
-            chosen = chosen.where(*self._between(cursor, to))
+            chosen = chosen.where(*self._make_range_conditions(cursor, to))
         elif cursor is not None:
-            chosen = chosen.where(self._behind(cursor))
-        return self._key_of(connection, chosen.order_by(*(one.desc() for one in self._key_columns())).limit(1))
+            chosen = chosen.where(self._make_behind_condition(cursor))
+        return self._read_key(connection, chosen.order_by(*(one.desc() for one in self._list_key_columns())).limit(1))
 
-    def smallest(self, connection: Connection) -> Key | None:
+    def find_smallest(self, connection: Connection) -> Key | None:
         """The smallest key; None when there are no rows."""
-        return self._key_of(connection, self._select_key().order_by(*self._key_columns()).limit(1))
+        return self._read_key(connection, self._select_key().order_by(*self._list_key_columns()).limit(1))
 
     def has_rows_behind(self, connection: Connection, cursor: Key) -> bool:
         """Whether there are larger keys than this one."""
-        return self._key_of(connection, self._select_key().where(self._behind(cursor)).limit(1)) is not None
+        return (
+            self._read_key(connection, self._select_key().where(self._make_behind_condition(cursor)).limit(1))
+            is not None
+        )
 
-    def key_at(self, connection: Connection, cursor: Key | None, to: Key, place: int) -> Key | None:
+    def find_key_at(self, connection: Connection, cursor: Key | None, to: Key, place: int) -> Key | None:
         """The key of the row at this place (from 0) behind the cursor; None when there are not so many up to `to`."""
-        chosen = self._select_key().where(*self._between(cursor, to)).order_by(*self._key_columns())
-        return self._key_of(connection, chosen.offset(place).limit(1))
+        chosen = self._select_key().where(*self._make_range_conditions(cursor, to)).order_by(*self._list_key_columns())
+        return self._read_key(connection, chosen.offset(place).limit(1))
 
     def count(self, connection: Connection, cursor: Key | None, most: int) -> int:
         """How many rows are behind the cursor; `most` if there are more."""
         chosen: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(self._from)
         if cursor is not None:
-            chosen = chosen.where(self._behind(cursor))
+            chosen = chosen.where(self._make_behind_condition(cursor))
         return int(
             connection.execute(sa.select(sa.func.count()).select_from(chosen.limit(most).subquery())).scalar_one()
         )
@@ -206,23 +209,23 @@ class PolledTable:
         """Have the database say whether it takes `where`, and a key to start behind; no row is read."""
         chosen: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(self._from)
         if cursor is not None:
-            chosen = chosen.where(self._behind(cursor))
+            chosen = chosen.where(self._make_behind_condition(cursor))
         if self.options.where:
-            chosen = chosen.where(sa.text(f"({_literal(self.options.where)})"))
+            chosen = chosen.where(sa.text(f"({_escape_parameters(self.options.where)})"))
         connection.execute(chosen.limit(0)).close()
 
-    def rows_statement(self, cursor: Key | None, to: Key, most: int) -> sa.Select[Any]:
+    def make_rows_statement(self, cursor: Key | None, to: Key, most: int) -> sa.Select[Any]:
         """Rows behind the cursor, up to a key, at most so many."""
         columns = [self._find(name) for name in (*self._names, *self.key)]
-        selected = [one.select(self._column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
-        chosen = sa.select(*selected).select_from(self._from).where(*self._between(cursor, to))
+        selected = [one.select(self._look_up_column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
+        chosen = sa.select(*selected).select_from(self._from).where(*self._make_range_conditions(cursor, to))
         if self.options.where:
-            chosen = chosen.where(sa.text(f"({_literal(self.options.where)})"))
-        return chosen.order_by(*self._key_columns()).limit(most)
+            chosen = chosen.where(sa.text(f"({_escape_parameters(self.options.where)})"))
+        return chosen.order_by(*self._list_key_columns()).limit(most)
 
-    def rows(self, connection: Connection, cursor: Key | None, to: Key, most: int) -> Rows | None:
+    def read_rows(self, connection: Connection, cursor: Key | None, to: Key, most: int) -> Rows | None:
         """Rows behind the cursor, up to a key; None for none. ShapeChanged when the columns are others by now."""
-        with connection.execute(self.rows_statement(cursor, to, most)) as result:
+        with connection.execute(self.make_rows_statement(cursor, to, most)) as result:
             found = result.cursor.fetchall() if result.cursor is not None else []
         if not found:
             return None
@@ -232,18 +235,20 @@ class PolledTable:
             (one.name, one.type) for one in before
         ]:
             raise ShapeChanged
-        return self._rows(list(zip(*found, strict=True)))
+        return self._make_rows(list(zip(*found, strict=True)))
 
-    def _rows(self, columns: Sequence[Sequence[Any]]) -> Rows:
+    def _make_rows(self, columns: Sequence[Sequence[Any]]) -> Rows:
         names = self._names
-        keys = [self._key_values(name, column) for name, column in zip(self.key, columns[len(names) :], strict=True)]
+        keys = [
+            self._convert_key_values(name, column) for name, column in zip(self.key, columns[len(names) :], strict=True)
+        ]
         arrays = tuple(
             self._render(self._find(name), column, keys) for name, column in zip(names, columns, strict=False)
         )
         times = None
         if self.options.timestamp in names:
             times = arrays[names.index(self.options.timestamp)]
-        return Rows(self._shape(), arrays, keys, times)
+        return Rows(self._make_shape(), arrays, keys, times)
 
     def _render(self, column: Described, given: Sequence[Any], keys: Sequence[Sequence[int | str]]) -> pa.Array:
         try:
@@ -262,7 +267,7 @@ class PolledTable:
         """The columns that events have."""
         return self.options.columns or tuple(one.name for one in self._described)
 
-    def _shape(self) -> Relation:
+    def _make_shape(self) -> Relation:
         columns = tuple(Column(name, self._find(name).type, name in self._keyed.identity) for name in self._names)
         return Relation(self.id, self.schema, self.name.table, columns)
 
@@ -278,7 +283,8 @@ class PolledTable:
             if one.name == name:
                 return one
         raise SourceRefused(
-            f"table {self.id} has no column {name}", f"correct its entry in tables: {_listed(self._described)}"
+            f"table {self.id} has no column {name}",
+            f"correct its entry in tables: {_describe_columns(self._described)}",
         )
 
     def _find_key(self, connection: Connection) -> Keyed:
@@ -317,86 +323,88 @@ class PolledTable:
                 "name other columns as its key: integers, texts, dates or decimals",
             )
 
-    def _column(self, name: str) -> sa.ColumnElement[Any]:
+    def _look_up_column(self, name: str) -> sa.ColumnElement[Any]:
         return self._from.c[name]
 
-    def _key_columns(self) -> list[sa.ColumnElement[Any]]:
-        return [self._column(name) for name in self.key]
+    def _list_key_columns(self) -> list[sa.ColumnElement[Any]]:
+        return [self._look_up_column(name) for name in self.key]
 
     def _select_key(self) -> sa.Select[Any]:
         """Keys; without rows in which a part of it is NULL, which some servers take for the largest value."""
         columns = [self._find(name) for name in self.key]
-        keys = [one.select(self._column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
-        known = [self._column(one.name).is_not(None) for one in columns if one.nullable]
+        keys = [one.select(self._look_up_column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
+        known = [self._look_up_column(one.name).is_not(None) for one in columns if one.nullable]
         return sa.select(*keys).select_from(self._from).where(*known)
 
-    def _key_values(self, name: str, column: Sequence[Any]) -> Sequence[int | str]:
+    def _convert_key_values(self, name: str, column: Sequence[Any]) -> Sequence[int | str]:
         if self._find(name).is_integer:
-            return self._integers(name, column)
-        return [value if isinstance(value, int | str) else self._key_text(name, value) for value in column]
+            return self._convert_integers(name, column)
+        return [value if isinstance(value, int | str) else self._make_key_text(name, value) for value in column]
 
-    def _integers(self, name: str, column: Sequence[Any]) -> list[int]:
+    def _convert_integers(self, name: str, column: Sequence[Any]) -> list[int]:
         """SQLite stores in a column of integers whatever it is given: what is none is not taken for one."""
         if _INTEGERS.fullmatch(" ".join(map(str, column))):
             with contextlib.suppress(ValueError):  # of a text with several numbers
                 return list(map(int, column))
-        raise self._unordered(name, next(value for value in column if not re.fullmatch(_INTEGER, str(value))))
+        raise self._make_order_error(name, next(value for value in column if not re.fullmatch(_INTEGER, str(value))))
 
-    def _key_text(self, name: str, value: Any) -> str:
+    def _make_key_text(self, name: str, value: Any) -> str:
         """What the database compares as the value. Of a query nobody says beforehand what a column holds."""
         if isinstance(value, float | bytes | bytearray | memoryview | None):
-            raise self._unordered(name, value)
-        return text_of(value)
+            raise self._make_order_error(name, value)
+        return render_value(value)
 
-    def _unordered(self, name: str, value: Any) -> SourceRefused:
+    def _make_order_error(self, name: str, value: Any) -> SourceRefused:
         kind = {float: "floats", str: "texts", type(None): "NULL", Decimal: "decimals"}.get(type(value), "blobs")
         return SourceRefused(
             f"table {self.id}: rows cannot be read in the order of {name}, which holds {kind}",
             "correct its values, or name other columns as its key: integers, texts, dates or decimals",
         )
 
-    def _key_of(self, connection: Connection, statement: sa.Select[Any]) -> Key | None:
+    def _read_key(self, connection: Connection, statement: sa.Select[Any]) -> Key | None:
         with connection.execute(statement) as result:
             row = result.cursor.fetchone() if result.cursor is not None else None
-        return None if row is None else tuple(map(self._key_value, self.key, row))
+        return None if row is None else tuple(map(self._convert_key_value, self.key, row))
 
-    def _key_value(self, name: str, value: Any) -> int | str:
-        return self._key_values(name, (value,))[0]
+    def _convert_key_value(self, name: str, value: Any) -> int | str:
+        return self._convert_key_values(name, (value,))[0]
 
-    def _between(self, cursor: Key | None, to: Key) -> list[sa.ColumnElement[bool]]:
-        upper = sa.or_(self._compare(to, ahead=False), self._equals(to))
+    def _make_range_conditions(self, cursor: Key | None, to: Key) -> list[sa.ColumnElement[bool]]:
+        upper = sa.or_(self._compare(to, ahead=False), self._make_equal_condition(to))
         if self._engine.compares_rows or len(self.key) == 1:
-            upper = self._tuple() <= self._bound(to)
-        return [*([] if cursor is None else [self._behind(cursor)]), upper]
+            upper = self._make_key_expression() <= self._bind_key(to)
+        return [*([] if cursor is None else [self._make_behind_condition(cursor)]), upper]
 
-    def _behind(self, cursor: Key) -> sa.ColumnElement[bool]:
+    def _make_behind_condition(self, cursor: Key) -> sa.ColumnElement[bool]:
         if self._engine.compares_rows or len(self.key) == 1:
-            behind: sa.ColumnElement[bool] = self._tuple() > self._bound(cursor)
+            behind: sa.ColumnElement[bool] = self._make_key_expression() > self._bind_key(cursor)
             return behind
         return self._compare(cursor, ahead=True)
 
-    def _tuple(self) -> sa.ColumnElement[Any]:
-        columns = self._key_columns()
+    def _make_key_expression(self) -> sa.ColumnElement[Any]:
+        columns = self._list_key_columns()
         return columns[0] if len(columns) == 1 else sa.tuple_(*columns)
 
-    def _bound(self, key: Key) -> Any:
-        bound = self._literals(key)
+    def _bind_key(self, key: Key) -> Any:
+        bound = self._bind_key_values(key)
         return bound[0] if len(key) == 1 else sa.tuple_(*bound)
 
-    def _literals(self, key: Key) -> list[sa.ColumnElement[Any]]:
+    def _bind_key_values(self, key: Key) -> list[sa.ColumnElement[Any]]:
         return [self._find(name).bind(value) for name, value in zip(self.key, key, strict=True)]
 
     def _compare(self, key: Key, ahead: bool) -> sa.ColumnElement[bool]:
         """(a, b) > (x, y) without row values, for servers that have none or find no index for them."""
-        columns, bound = self._key_columns(), self._literals(key)
+        columns, bound = self._list_key_columns(), self._bind_key_values(key)
         cases = []
         for at, (column, value) in enumerate(zip(columns, bound, strict=True)):
             equal = [one == of for one, of in zip(columns[:at], bound[:at], strict=True)]
             cases.append(sa.and_(*equal, column > value if ahead else column < value))
         return sa.and_(columns[0] >= bound[0] if ahead else columns[0] <= bound[0], sa.or_(*cases))
 
-    def _equals(self, key: Key) -> sa.ColumnElement[bool]:
-        return sa.and_(*(column == of for column, of in zip(self._key_columns(), self._literals(key), strict=True)))
+    def _make_equal_condition(self, key: Key) -> sa.ColumnElement[bool]:
+        return sa.and_(
+            *(column == of for column, of in zip(self._list_key_columns(), self._bind_key_values(key), strict=True))
+        )
 
 
 def _is_unique(index: Any) -> bool:
@@ -407,14 +415,19 @@ def _is_unique(index: Any) -> bool:
 
 def _as_text(column: Described) -> Described:
     return Described(
-        column.name, TextType(column.type.native, like("text")), column.nullable, column.select, values.as_text, False
+        column.name,
+        TextType(column.type.native, make_type("text")),
+        column.nullable,
+        column.select,
+        values.as_text,
+        False,
     )
 
 
-def _listed(columns: Sequence[Described]) -> str:
+def _describe_columns(columns: Sequence[Described]) -> str:
     return "its columns are " + ", ".join(one.name for one in columns)
 
 
-def _literal(sql: str) -> str:
+def _escape_parameters(sql: str) -> str:
     """SQL in which nothing is a parameter."""
     return _BIND.sub(r"\\:\1", sql)

@@ -63,10 +63,10 @@ class Progress:
             },
             "pieces": [{**asdict(piece), "to": list(piece.to)} for piece in self.pieces],
         }
-        return Position(data, ", ".join(f"{name}={_shown(key)}" for name, key in self.cursors.items()) or "nowhere")
+        return Position(data, ", ".join(f"{name}={_show_key(key)}" for name, key in self.cursors.items()) or "nowhere")
 
     @classmethod
-    def of(cls, position: Position) -> Self:
+    def from_position(cls, position: Position) -> Self:
         """What a position holds."""
         data = position.data
         return cls(
@@ -92,17 +92,17 @@ class Progress:
         pieces = tuple(replace(one, to=known(one.to)) if one.table == name else one for one in self.pieces)
         return replace(self, cursors={**self.cursors, name: cursor and known(cursor)}, pieces=pieces)
 
-    def behind(self, rows: int, last: Key) -> Self:
+    def with_rows_done(self, rows: int, last: Key) -> Self:
         """Behind so many rows of the first piece."""
         piece = replace(self.pieces[0], done=self.pieces[0].done + rows)
         return replace(self, cursors={**self.cursors, piece.table: last}, pieces=(piece, *self.pieces[1:]))
 
-    def behind_piece(self) -> Self:
+    def with_piece_done(self) -> Self:
         """Behind all rows of the first piece."""
         piece = self.pieces[0]
         return replace(self, cursors={**self.cursors, piece.table: piece.to}, pieces=self.pieces[1:])
 
-    def reached(self, mark: Self) -> bool:
+    def has_reached(self, mark: Self) -> bool:
         """Whether everything up to `mark` lies before this."""
         return self._order() >= mark._order()
 
@@ -110,5 +110,5 @@ class Progress:
         return self.plans, -len(self.pieces), self.pieces[0].done if self.pieces else 0
 
 
-def _shown(key: Key | None) -> str:
+def _show_key(key: Key | None) -> str:
     return "(beginning)" if key is None else ",".join(map(str, key))

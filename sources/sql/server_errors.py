@@ -58,49 +58,53 @@ _COLUMN_STATES, _COLUMN_NUMBERS, _COLUMN_TEXT = ("42703", "42883", "42846"), (10
 
 def is_about_columns(error: sa.exc.SQLAlchemyError) -> bool:
     """Whether a statement failed because the columns of a table are not what they were."""
-    return _state(error) in _COLUMN_STATES or _number(error) in _COLUMN_NUMBERS or _COLUMN_TEXT in _said(error).lower()
+    return (
+        _find_sqlstate(error) in _COLUMN_STATES
+        or _find_error_number(error) in _COLUMN_NUMBERS
+        or _COLUMN_TEXT in _read_message(error).lower()
+    )
 
 
 def from_sqlalchemy(error: sa.exc.SQLAlchemyError, url: URL, doing: str) -> SourceError:
     """Our error for one of SQLAlchemy's, or of a driver's in it. doing: what failed, in words."""
-    said, remedy = _said(error), _remedy(error)
+    said, remedy = _read_message(error), _find_remedy(error)
     if url.password and gives_away(said, str(url.password)):
         said = "what the driver says of it may hold a part of the password and is not shown"
     kind = SourceRefused if remedy else SourceUnavailable
     return kind(f"{doing}: {redact(said)}", remedy)
 
 
-def _remedy(error: sa.exc.SQLAlchemyError) -> str:
+def _find_remedy(error: sa.exc.SQLAlchemyError) -> str:
     """What somebody has to change; empty for what may pass."""
-    state = _state(error)
+    state = _find_sqlstate(error)
     if state:
         return next((remedy for prefix, remedy in _BY_STATE.items() if state.startswith(prefix)), "")
-    if remedy := _BY_NUMBER.get(_number(error)):
+    if remedy := _BY_NUMBER.get(_find_error_number(error)):
         return remedy
-    said = _said(error).lower()
+    said = _read_message(error).lower()
     return next((remedy for pattern, remedy in _BY_TEXT.items() if re.search(pattern, said)), "")
 
 
-def _said(error: sa.exc.SQLAlchemyError) -> str:
+def _read_message(error: sa.exc.SQLAlchemyError) -> str:
     """The driver's own text; that of SQLAlchemy holds the statement. A driver's second line quotes the statement."""
     original = getattr(error, "orig", None)
     if original is None:
-        return type(error).__name__ if isinstance(error, sa.exc.StatementError) else _first_line(str(error))
+        return type(error).__name__ if isinstance(error, sa.exc.StatementError) else _keep_first_line(str(error))
     arguments: tuple[Any, ...] = getattr(original, "args", ())
     if len(arguments) > 1 and isinstance(arguments[0], int):
-        return _first_line(str(arguments[1]))
-    return _first_line(str(original)) or type(original).__name__
+        return _keep_first_line(str(arguments[1]))
+    return _keep_first_line(str(original)) or type(original).__name__
 
 
-def _first_line(text: str) -> str:
+def _keep_first_line(text: str) -> str:
     return " ".join(text.strip().partition("\n")[0].split())
 
 
-def _state(error: sa.exc.SQLAlchemyError) -> str:
+def _find_sqlstate(error: sa.exc.SQLAlchemyError) -> str:
     original = getattr(error, "orig", None)
     return str(getattr(original, "pgcode", None) or getattr(original, "sqlstate", None) or "")
 
 
-def _number(error: sa.exc.SQLAlchemyError) -> int:
+def _find_error_number(error: sa.exc.SQLAlchemyError) -> int:
     arguments: tuple[Any, ...] = getattr(getattr(error, "orig", None), "args", ())
     return arguments[0] if arguments and isinstance(arguments[0], int) else 0

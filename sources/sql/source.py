@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import nbytes
+from psql_streamer.binary_columns import measure_bytes
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import (
@@ -28,12 +28,12 @@ from psql_streamer.model import (
     SourceInfo,
     Stats,
     Transactions,
-    batch_overhead,
-    text_form,
+    find_text_form,
+    measure_batch_overhead,
 )
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgtypes import casts
-from sources.sql.check import findings
+from sources.sql.check import check_source
 from sources.sql.database import Database
 from sources.sql.options import BEGINNING, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows
@@ -86,26 +86,26 @@ class SqlSource(Source):
         self._status = Status(False, "not started")
 
     def check(self) -> Iterable[Finding]:
-        return findings(self._settings, self._database)
+        return check_source(self._settings, self._database)
 
-    def stream_identity(self) -> Mapping[str, str]:
-        found = self._identity = self._database.look(self._database.kind.identity, "asking which database it is")
+    def read_stream_identity(self) -> Mapping[str, str]:
+        found = self._identity = self._database.look(self._database.kind.read_identity, "asking which database it is")
         where = {"database": self._url.database or ""}
         return {**where, **found} if found else {**where, "server": f"{self._url.host or ''}:{self._url.port or ''}"}
 
-    def published(self) -> Sequence[Relation]:
+    def list_published(self) -> Sequence[Relation]:
         return [self._database.look(table.look, f"looking at table {table.id}") for table in self._make_tables()]
 
     def remember(self, relations: Iterable[Relation]) -> None:
         self._shapes = {relation.id: relation for relation in relations}
 
     def has_reached(self, position: Position, mark: Position) -> bool:
-        return Progress.of(position).reached(Progress.of(mark))
+        return Progress.from_position(position).has_reached(Progress.from_position(mark))
 
     def start(self, position: Position | None) -> None:
         self._database.close()
         try:
-            self._begin(Progress() if position is None else Progress.of(position))
+            self._begin(Progress() if position is None else Progress.from_position(position))
         except SourceError as error:
             self._status = Status(False, str(error))
             raise
@@ -120,7 +120,7 @@ class SqlSource(Source):
         if not self._started:
             raise SourceUnavailable("the source is not started")
         try:
-            batch = self._next(timeout)
+            batch = self._read_next(timeout)
         except SourceError as error:
             self._status = Status(False, str(error))
             raise
@@ -185,10 +185,10 @@ class SqlSource(Source):
         for table in made:
             if table.id in progress.cursors:
                 _require_the_same_key(table, progress)
-                progress = progress.with_keys_of(table.id, table.table.known_key)
+                progress = progress.with_keys_of(table.id, table.table.convert_key)
             else:
                 progress = progress.with_table(table.id, table.table.key, table.start_key())
-                unsaid = unsaid or self._settings.start_of(table.table.options) != (BEGINNING,)
+                unsaid = unsaid or self._settings.find_start(table.table.options) != (BEGINNING,)
         if unknown := sorted(piece.table for piece in progress.pieces if piece.table not in tables):
             raise PositionRefused(
                 f"the position is in the middle of rows of {', '.join(unknown)}, which tables no longer names",
@@ -198,7 +198,7 @@ class SqlSource(Source):
 
     # What is next.
 
-    def _next(self, timeout: float) -> Batch | None:
+    def _read_next(self, timeout: float) -> Batch | None:
         if self._unsaid:
             self._unsaid = False
             return self._move()
@@ -267,33 +267,33 @@ class SqlSource(Source):
         limit = min(self._settings.batch_size, self._limits.get(piece.table, _ROWS_OF_FIRST_BATCH))
         rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
         if rows is None:
-            self._progress = self._progress.behind_piece()
+            self._progress = self._progress.with_piece_done()
             return self._move()
-        self._progress = self._progress.behind(len(rows), rows.last)
+        self._progress = self._progress.with_rows_done(len(rows), rows.last)
         if len(rows) < limit or rows.last == piece.to:
-            self._progress = self._progress.behind_piece()
+            self._progress = self._progress.with_piece_done()
         self._rows += len(rows)
         self._last_row_at = time.time()
-        return self._batch(rows, piece)
+        return self._make_batch(rows, piece)
 
-    def _batch(self, rows: Rows, piece: Piece) -> Batch:
-        relation, change = self._known(rows.relation)
+    def _make_batch(self, rows: Rows, piece: Piece) -> Batch:
+        relation, change = self._learn_shape(rows.relation)
         count = len(rows)
-        commit, seq = _numbers(rows.key, piece)
-        changes = replace(Changes.of_new_rows(relation, rows.arrays, np.arange(count, dtype=np.int32)), seq=seq)
-        held = sum(map(nbytes, rows.arrays))
+        commit, seq = _number_rows(rows.key, piece)
+        changes = replace(Changes.from_new_rows(relation, rows.arrays, np.arange(count, dtype=np.int32)), seq=seq)
+        held = sum(map(measure_bytes, rows.arrays))
         self._limits[relation.id] = max(1, _BATCH_BYTES * count // max(held, 1))
         batch = Batch(
             self._info,
             self._progress.position,
-            Transactions(commit, self._times(rows)),
+            Transactions(commit, self._compute_times(rows)),
             (changes,),
             schema_changes=() if change is None else (replace(change, seq=int(seq[0])),),
             received_at=time.monotonic(),
         )
-        return replace(batch, nbytes=held + batch_overhead(batch.rows))
+        return replace(batch, nbytes=held + measure_batch_overhead(batch.rows))
 
-    def _known(self, relation: Relation) -> tuple[Relation, SchemaChange | None]:
+    def _learn_shape(self, relation: Relation) -> tuple[Relation, SchemaChange | None]:
         """The relation with its version, and what is new about it."""
         before = self._shapes.get(relation.id)
         if before is not None and replace(relation, version=before.version) == before:
@@ -302,14 +302,14 @@ class SqlSource(Source):
         self._shapes[relation.id] = relation
         return relation, SchemaChange(relation, before, 0, 0, 0)
 
-    def _times(self, rows: Rows) -> NDArray[np.int64]:
+    def _compute_times(self, rows: Rows) -> NDArray[np.int64]:
         """The moment of the plan, so that a repeat has the same; or what a column says."""
         moments = np.full(len(rows), self._progress.moment)
         column = rows.relation.columns
         if rows.times is None:
             return moments
         kind = next(one.type for one in column if one.name == self._tables[rows.relation.id].table.options.timestamp)
-        form = text_form(kind)
+        form = find_text_form(kind)
         if form is None:
             return moments
         typed = casts.cast(rows.times, form)
@@ -344,7 +344,7 @@ def _require_the_same_key(table: WatchedTable, progress: Progress) -> None:
         )
 
 
-def _numbers(key: Sequence[Sequence[int | str]], piece: Piece) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _number_rows(key: Sequence[Sequence[int | str]], piece: Piece) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """The commit number and seq of rows.
 
     A row that is deleted between two readings moves the place of those behind it: where the commit number comes from

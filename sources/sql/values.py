@@ -51,40 +51,40 @@ class _NotOfTheType(Exception):
     pass
 
 
-def strings(values: Values) -> pa.Array:
+def render_strings(values: Values) -> pa.Array:
     """Texts as they are."""
-    if _kinds(values) <= {str, _NULL}:
+    if _collect_kinds(values) <= {str, _NULL}:
         try:
             return pa.array(values, pa.string()).view(pa.binary())
         except UnicodeEncodeError:
             pass  # surrogates: bytes that are no UTF-8
-    return each(_text)(values)
+    return make_render(_render_text)(values)
 
 
-def digits(values: Values) -> pa.Array:
+def render_digits(values: Values) -> pa.Array:
     """Integers."""
-    if _kinds(values) <= {int, _NULL}:
+    if _collect_kinds(values) <= {int, _NULL}:
         try:
-            return _of_numbers(pa.array(values, pa.int64()))
+            return _cast_numbers(pa.array(values, pa.int64()))
         except OverflowError:
             pass
-    return each(_integer)(values)
+    return make_render(_render_integer)(values)
 
 
-def unpadded(values: Values) -> pa.Array:
+def render_unpadded(values: Values) -> pa.Array:
     """Digits, which a server fills up with zeros in front: a number of JSON has none."""
     return pc.replace_substring_regex(as_text(values).view(pa.string()), r"^0+(\d)", r"\1").view(pa.binary())
 
 
-def numbers(scale: int = 0) -> Render:
+def make_number_render(scale: int = 0) -> Render:
     """Decimals of any precision. scale: digits behind the point, with zeros where a value has fewer."""
 
-    one_by_one = each(lambda value: _decimal(value, scale))
+    one_by_one = make_render(lambda value: _render_decimal(value, scale))
 
     def of_values(values: Values) -> pa.Array:
-        if _kinds(values) <= {float, int, _NULL}:
+        if _collect_kinds(values) <= {float, int, _NULL}:
             try:
-                return _fixed(pa.array(values, pa.float64()), scale)
+                return _render_fixed(pa.array(values, pa.float64()), scale)
             except (pa.ArrowInvalid, _NotOfTheType):
                 pass  # more digits than a float shows, or than it has
         return one_by_one(values)
@@ -92,76 +92,76 @@ def numbers(scale: int = 0) -> Render:
     return of_values
 
 
-def floats(values: Values) -> pa.Array:
+def render_floats(values: Values) -> pa.Array:
     """Floats of 8 bytes, from numbers or their digits."""
-    return _floats(values, _FLOAT8, pa.float64())
+    return _cast_floats(values, _FLOAT8, pa.float64())
 
 
-def short_floats(values: Values) -> pa.Array:
+def render_short_floats(values: Values) -> pa.Array:
     """Floats of 4 bytes, from numbers of 8 that hold the same, or their digits."""
-    return _floats(values, _FLOAT4, pa.float32())
+    return _cast_floats(values, _FLOAT4, pa.float32())
 
 
-def flags(values: Values) -> pa.Array:
+def render_flags(values: Values) -> pa.Array:
     """true and false, 1 and 0."""
-    if _kinds(values) <= {int, _NULL}:
+    if _collect_kinds(values) <= {int, _NULL}:
         try:
             array = pa.array(values, pa.int8())
         except pa.ArrowInvalid:  # more than 8 bits
-            return each(_flag)(values)
+            return make_render(_render_flag)(values)
         if pc.all(pc.is_in(array, pa.array([0, 1, None], pa.int8()))).as_py() is not False:
             return pc.if_else(pc.equal(array, 1), _TRUE, _FALSE)
-    return each(_flag)(values)
+    return make_render(_render_flag)(values)
 
 
-def moments(suffix: str = "") -> Render:
+def make_moment_render(suffix: str = "") -> Render:
     """Times, and timestamps, from texts: as PostgreSQL writes them, without zeros at the end of a fraction.
 
     suffix: the zone, where the driver leaves it out. A text of another form stays as it is.
     """
 
     def of_texts(values: Values) -> pa.Array:
-        texts = strings(values)
+        texts = render_strings(values)
         found = pc.match_substring_regex(texts.view(pa.string()), _MOMENT)
         if pc.any(found).as_py():
             trimmed = pc.replace_substring_regex(texts.view(pa.string()), r"\.?0+$", "")
             texts = pc.if_else(found, trimmed, texts.view(pa.string())).view(pa.binary())
-        return texts if not suffix else _suffixed(texts, suffix.encode())
+        return texts if not suffix else _append_suffix(texts, suffix.encode())
 
     return of_texts
 
 
-def hexes(values: Values) -> pa.Array:
+def render_hexes(values: Values) -> pa.Array:
     """Bytes, as `\\x` and hexadecimal digits."""
-    return each(_hex)(values)
+    return make_render(_render_hex)(values)
 
 
-def bit_strings(width: int) -> Render:
+def make_bit_render(width: int) -> Render:
     """Bits that come as bytes, as 0 and 1. width: how many."""
-    return each(lambda value: format(int.from_bytes(value, "big"), f"0{width}b"))
+    return make_render(lambda value: format(int.from_bytes(value, "big"), f"0{width}b"))
 
 
-def documents(values: Values) -> pa.Array:
+def render_documents(values: Values) -> pa.Array:
     """JSON documents, which a driver may have read already."""
-    return each(_document)(values)
+    return make_render(_render_document)(values)
 
 
-def any_json(values: Values) -> pa.Array:
+def render_any_json(values: Values) -> pa.Array:
     """Values of columns without a type, as JSON: numbers, strings, and bytes as base64."""
-    return each(_any)(values)
+    return make_render(_render_any)(values)
 
 
 def as_text(values: Values) -> pa.Array:
     """Whatever it is, as text; bytes as `\\x` and hexadecimal digits."""
-    return strings(values) if _kinds(values) <= {str, _NULL} else each(text_of)(values)
+    return render_strings(values) if _collect_kinds(values) <= {str, _NULL} else make_render(render_value)(values)
 
 
-def known(values: Values) -> pa.Array:
+def render_known(values: Values) -> pa.Array:
     """Text forms that the server made."""
     return pa.array(values, pa.string()).view(pa.binary())
 
 
-def each(render: Callable[[Any], str]) -> Render:
+def make_render(render: Callable[[Any], str]) -> Render:
     """Value by value. render: raises _NotOfTheType, or what a conversion raises, for a misfit."""
 
     def of_values(values: Values) -> pa.Array:
@@ -170,26 +170,26 @@ def each(render: Callable[[Any], str]) -> Render:
             try:
                 made.append(None if value is None else render(value).encode())
             except (_NotOfTheType, ValueError, TypeError, ArithmeticError):
-                raise Misfit(row, _called(value)) from None
+                raise Misfit(row, _name_kind(value)) from None
         return pa.array(made, pa.binary())
 
     return of_values
 
 
-def text_of(value: Any) -> str:
+def render_value(value: Any) -> str:
     """A value of Python's in the text form of the PostgreSQL type that is nearest to it."""
     return next((render for kinds, render in _TEXTS if isinstance(value, kinds)), str)(value)
 
 
-def _kinds(values: Values) -> set[type]:
+def _collect_kinds(values: Values) -> set[type]:
     return set(map(type, values))
 
 
-def _of_numbers(array: pa.Array) -> pa.Array:
+def _cast_numbers(array: pa.Array) -> pa.Array:
     return array.cast(pa.string()).view(pa.binary())
 
 
-def _fixed(numbers: pa.Array, scale: int) -> pa.Array:
+def _render_fixed(numbers: pa.Array, scale: int) -> pa.Array:
     """Digits of floats, with zeros up to the scale. _NotOfTheType when some are not in fixed notation."""
     size = pc.abs(numbers)
     fixed = pc.or_(pc.and_(pc.greater_equal(size, 1e-4), pc.less(size, _FIXED_BELOW)), pc.equal(size, 0))
@@ -205,15 +205,15 @@ def _fixed(numbers: pa.Array, scale: int) -> pa.Array:
     return pc.binary_join_element_wise(texts, zeros.take(missing), "").view(pa.binary())
 
 
-def _floats(values: Values, form: PostgresType, kind: pa.DataType) -> pa.Array:
-    if _kinds(values) <= {float, _NULL}:
+def _cast_floats(values: Values, form: PostgresType, kind: pa.DataType) -> pa.Array:
+    if _collect_kinds(values) <= {float, _NULL}:
         array = pa.array(values, pa.float64())
     else:
-        array = pa.array([_float(row, value) for row, value in enumerate(values)], pa.float64())
+        array = pa.array([_convert_float(row, value) for row, value in enumerate(values)], pa.float64())
     return casts.to_text(array.cast(kind, safe=False), form)
 
 
-def _float(row: int, value: Any) -> float | None:
+def _convert_float(row: int, value: Any) -> float | None:
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, int | str | decimal.Decimal) and not isinstance(value, bool):
@@ -224,19 +224,19 @@ def _float(row: int, value: Any) -> float | None:
         else:
             if not isinstance(value, int) or int(found) == value:
                 return found
-    raise Misfit(row, _called(value))
+    raise Misfit(row, _name_kind(value))
 
 
-def _text(value: Any) -> str:
+def _render_text(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         raise _NotOfTheType
     if not isinstance(value, str):
-        return text_of(value)
+        return render_value(value)
     value.encode()  # a surrogate stands for a byte that is no UTF-8
     return value
 
 
-def _integer(value: Any) -> str:
+def _render_integer(value: Any) -> str:
     match value:
         case bool():
             raise _NotOfTheType
@@ -250,16 +250,16 @@ def _integer(value: Any) -> str:
             raise _NotOfTheType
 
 
-def _decimal(value: Any, scale: int) -> str:
+def _render_decimal(value: Any, scale: int) -> str:
     match value:
         case bool():
             raise _NotOfTheType
         case int():
             text = str(value)
         case float():
-            text = _plain(decimal.Decimal(repr(value)))
+            text = _render_plain(decimal.Decimal(repr(value)))
         case decimal.Decimal():
-            text = _plain(value)
+            text = _render_plain(value)
         case str() if _NUMBER.fullmatch(value):
             text = value
         case _:
@@ -270,25 +270,25 @@ def _decimal(value: Any, scale: int) -> str:
     return f"{whole}.{(fraction if fraction != '0' else '').ljust(scale, '0')}"
 
 
-def _plain(value: decimal.Decimal) -> str:
+def _render_plain(value: decimal.Decimal) -> str:
     if value.is_finite():
         return format(value, "f")
     return "NaN" if value.is_nan() else "Infinity" if value > 0 else "-Infinity"
 
 
-def _flag(value: Any) -> str:
+def _render_flag(value: Any) -> str:
     if isinstance(value, bool | int) and value in (0, 1):
         return "t" if value else "f"
     raise _NotOfTheType
 
 
-def _hex(value: Any) -> str:
+def _render_hex(value: Any) -> str:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise _NotOfTheType
     return "\\x" + bytes(value).hex()
 
 
-def _document(value: Any) -> str:
+def _render_document(value: Any) -> str:
     if isinstance(value, str):
         json.loads(value, parse_constant=_refuse_constant)
         value.encode()
@@ -303,50 +303,50 @@ def _refuse_constant(_: str) -> None:
     raise _NotOfTheType
 
 
-def _any(value: Any) -> str:
+def _render_any(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case int():
             return str(value)
         case float() if math.isfinite(value):
-            return text_of(value)
+            return render_value(value)
         case bytes() | bytearray() | memoryview():
             return json.dumps(base64.b64encode(bytes(value)).decode())
         case decimal.Decimal() if value.is_finite():
-            return _plain(value)
+            return _render_plain(value)
         case dict() | list():
             return json.dumps(value, ensure_ascii=False, allow_nan=False)
         case _:
-            return json.dumps(text_of(value), ensure_ascii=False)
+            return json.dumps(render_value(value), ensure_ascii=False)
 
 
-def _moment_text(value: dt.datetime) -> str:
+def _render_moment(value: dt.datetime) -> str:
     if value.tzinfo is None:
-        return _trimmed(value.isoformat(" "))
-    return _trimmed(value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(" ")) + "+00"
+        return _trim_fraction(value.isoformat(" "))
+    return _trim_fraction(value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(" ")) + "+00"
 
 
-def _trimmed(text: str) -> str:
+def _trim_fraction(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _duration(value: dt.timedelta) -> str:
+def _render_duration(value: dt.timedelta) -> str:
     """As MySQL and PostgreSQL write times: hours may be more than 24."""
     micros = abs(value) // dt.timedelta(microseconds=1)
     seconds, rest = divmod(micros, 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (f".{rest:06}" if rest else "")
-    return ("-" if value < dt.timedelta(0) else "") + _trimmed(text)
+    return ("-" if value < dt.timedelta(0) else "") + _trim_fraction(text)
 
 
-def _suffixed(texts: pa.Array, suffix: bytes) -> pa.Array:
+def _append_suffix(texts: pa.Array, suffix: bytes) -> pa.Array:
     """Moments with their zone; a text of another form stays as it is."""
     plain = pc.match_substring_regex(texts.view(pa.string()), r"^[1-9]\d{3}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?$|^0[1-9]")
     joined = pc.binary_join_element_wise(texts, pa.scalar(suffix, pa.binary()), pa.scalar(b"", pa.binary()))
     return pc.if_else(plain, joined, texts)
 
 
-def _called(value: Any) -> str:
+def _name_kind(value: Any) -> str:
     """What a value is, in words; never the value."""
     match value:
         case str():
@@ -368,12 +368,12 @@ _TEXTS: tuple[tuple[type | tuple[type, ...], Callable[[Any], str]], ...] = (
     (bool, lambda value: "t" if value else "f"),
     (int, str),
     (float, lambda value: casts.to_text(pa.array([value], pa.float64()), _FLOAT8)[0].as_py().decode()),
-    (decimal.Decimal, _plain),
-    (dt.datetime, _moment_text),
+    (decimal.Decimal, _render_plain),
+    (dt.datetime, _render_moment),
     (dt.date, dt.date.isoformat),
-    (dt.time, lambda value: _trimmed(value.isoformat())),
-    (dt.timedelta, _duration),
-    ((bytes, bytearray, memoryview), _hex),
+    (dt.time, lambda value: _trim_fraction(value.isoformat())),
+    (dt.timedelta, _render_duration),
+    ((bytes, bytearray, memoryview), _render_hex),
     ((dict, list), lambda value: json.dumps(value, ensure_ascii=False)),
 )
 """The first row whose type a value has: a bool is an int, and a datetime a date."""

@@ -45,10 +45,10 @@ log = logging.getLogger(__name__)
 
 def are_writers_told(kind: AnyEngine, table: PolledTable, connection: Connection) -> bool:
     """Whether the server says which transactions write to the table."""
-    return not table.is_query and kind.writers(connection, table.name, table.key) is not None
+    return not table.is_query and kind.find_writers(connection, table.name, table.key) is not None
 
 
-def why_by_time(kind: AnyEngine, table: PolledTable, connection: Connection) -> str:
+def explain_by_time(kind: AnyEngine, table: PolledTable, connection: Connection) -> str:
     """Why a row is read some time after it was seen; empty where those who write decide alone, and where none is late.
 
     A transaction may have taken the time of a row, as PostgreSQL's now() is, long before it is seen as a writer.
@@ -60,7 +60,7 @@ def why_by_time(kind: AnyEngine, table: PolledTable, connection: Connection) -> 
     return "a time in their key may have been taken long before they were written" if table.has_time_in_key else ""
 
 
-def unsettled_warning(kind: AnyEngine, table: str, seconds: float | None) -> str:
+def describe_unsettled_risk(kind: AnyEngine, table: str, seconds: float | None) -> str:
     """What a table is not safe from that is read after so many seconds, where the server does not say who writes; empty
     where it is safe. seconds: the option `settle`.
     """
@@ -100,7 +100,7 @@ class WatchedTable:
             return ""
         seconds = self._settling.seconds
         if not seconds:
-            return unsettled_warning(self._database.kind, self.id, seconds)
+            return describe_unsettled_risk(self._database.kind, self.id, seconds)
         return f"rows of {self.id} are read {seconds:g} s after they were seen: {self._why_by_time}"
 
     @property
@@ -126,11 +126,11 @@ class WatchedTable:
 
     def start_key(self) -> Key | None:
         """The key behind which a table starts that has no position; None for its beginning."""
-        start, table = self._settings.start_of(self.table.options), self.table
+        start, table = self._settings.find_start(self.table.options), self.table
         if start == (BEGINNING,):
             return None
         if start == (NOW,):
-            return self._database.look(table.largest, f"looking for the last row of {table.id}")
+            return self._database.look(table.find_largest, f"looking for the last row of {table.id}")
         table.require_start(start)
         return start
 
@@ -146,7 +146,8 @@ class WatchedTable:
         if settled is None or settled == cursor:
             return None
         last = self._database.look(
-            partial(self.table.largest, cursor=cursor, to=settled), f"looking for the last settled row of {self.id}"
+            partial(self.table.find_largest, cursor=cursor, to=settled),
+            f"looking for the last settled row of {self.id}",
         )
         if last != settled:
             self._settling.end_at(last or cursor)
@@ -159,7 +160,7 @@ class WatchedTable:
         """
         if not self.table.has_integer_key:
             return self._plan_by_rows(cursor, to, commit)
-        before = self._before(cursor)
+        before = self._find_number_before(cursor)
         if before is None:
             return None
         if int(to[0]) <= before:
@@ -175,11 +176,11 @@ class WatchedTable:
     def _plan_by_rows(self, cursor: Key | None, to: Key, commit: int) -> Piece:
         return Piece(self.id, self._cut(cursor, to), commit + 1, commit + POLL_PIECE_ROWS, ranked=True)
 
-    def _before(self, cursor: Key | None) -> int | None:
+    def _find_number_before(self, cursor: Key | None) -> int | None:
         """A number behind which the next rows are, by their key; None when there are none."""
         if cursor is not None:
             return int(cursor[0])
-        first = self._database.look(self.table.smallest, f"looking for the first row of {self.id}")
+        first = self._database.look(self.table.find_smallest, f"looking for the first row of {self.id}")
         return None if first is None else int(first[0]) - 1
 
     def read(self, cursor: Key | None, to: Key, most: int) -> Rows | None:
@@ -188,7 +189,7 @@ class WatchedTable:
         for _ in range(_SHAPE_ATTEMPTS):
             try:
                 return self._database.look(
-                    partial(self.table.rows, cursor=cursor, to=to, most=most), f"reading rows of {self.id}"
+                    partial(self.table.read_rows, cursor=cursor, to=to, most=most), f"reading rows of {self.id}"
                 )
             except (ShapeChanged, ColumnsDiffer) as error:
                 failure = error
@@ -210,7 +211,7 @@ class WatchedTable:
         self._sequences_at = now
 
     def _require_ascending_keys(self, connection: Connection) -> None:
-        if self._settings.unsafe_sequences == "refuse" and (unsafe := self.table.unsafe_sequence(connection)):
+        if self._settings.unsafe_sequences == "refuse" and (unsafe := self.table.find_sequence_problem(connection)):
             raise SourceRefused(
                 f"table {self.id}: {unsafe}; rows would be committed out of the order of their keys, and left out",
                 'change that, or set settle long enough and unsafeSequences = "accept"',
@@ -222,9 +223,9 @@ class WatchedTable:
             lambda connection: are_writers_told(kind, table, connection), f"asking who writes to {self.id}"
         )
         self._why_by_time = self._database.look(
-            lambda connection: why_by_time(kind, table, connection), f"asking who writes to {self.id}"
+            lambda connection: explain_by_time(kind, table, connection), f"asking who writes to {self.id}"
         )
-        if self._why_by_time and (warning := unsettled_warning(kind, self.id, seconds)):
+        if self._why_by_time and (warning := describe_unsettled_risk(kind, self.id, seconds)):
             log.warning("source.%s: %s: %s", self._source, warning, SETTLE_REMEDY)
         if seconds is None:
             seconds = kind.settle_seconds if self._why_by_time else 0.0
@@ -239,7 +240,7 @@ class WatchedTable:
             return
         # Behind the largest key: who took a smaller one holds a lock by then, or has ended.
         kind = self._database.kind
-        writers = kind.writers(connection, self.table.name, self.table.key)
+        writers = kind.find_writers(connection, self.table.name, self.table.key)
         if writers is None:
             raise SourceUnavailable("the server does not say any more which transactions write")
         now = time.monotonic()
@@ -249,14 +250,14 @@ class WatchedTable:
 
     def _find_newest(self, connection: Connection, cursor: Key | None) -> Key | None:
         """The largest key, if it lies behind the cursor and behind all that were seen before."""
-        largest, seen = self.table.largest(connection), self._settling.last_seen
+        largest, seen = self.table.find_largest(connection), self._settling.last_seen
         if largest == cursor or not self._is_ahead(connection, largest, cursor):
             return None
         if largest is None or seen is None:
             return largest
         if self.table.has_integer_key:
             return largest if int(largest[0]) > int(seen[0]) else None
-        return None if largest == seen else self.table.largest(connection, seen)
+        return None if largest == seen else self.table.find_largest(connection, seen)
 
     def _is_ahead(self, connection: Connection, largest: Key | None, cursor: Key | None) -> bool:
         """Whether there are rows behind the cursor."""
@@ -276,7 +277,7 @@ class WatchedTable:
         if self._settings.shrunk_tables == "accept":
             return
         if self.table.has_integer_key and not self.table.is_query:
-            given = self._database.kind.highest_given(connection, self.table.name, self.table.key[0])
+            given = self._database.kind.find_highest_given(connection, self.table.name, self.table.key[0])
             if given is not None and given >= int(cursor[0]):
                 return  # its last rows were deleted, and the next ones get larger keys
         raise PositionRefused(
@@ -301,7 +302,7 @@ class WatchedTable:
 
     def _cut(self, cursor: Key | None, to: Key) -> Key:
         cut = self._database.look(
-            lambda connection: self.table.key_at(connection, cursor, to, POLL_PIECE_ROWS - 1),
+            lambda connection: self.table.find_key_at(connection, cursor, to, POLL_PIECE_ROWS - 1),
             f"counting rows of {self.id}",
         )
         return to if cut is None else cut

@@ -46,7 +46,7 @@ def request(**more: Any) -> KeysRequest:
 
 def alive(sink: KafkaSink, **more: Any) -> list[str]:
     """The values of the keys."""
-    found = sink.alive_keys(request(**more))
+    found = sink.find_alive_keys(request(**more))
     keys = [column for column in NOTES.columns if column.key]
     return sorted(value for (value,) in read_key_documents(list(found.documents), keys, found.form, 0))
 
@@ -63,7 +63,7 @@ def test_a_key_is_alive_unless_its_last_record_is_a_delete(
         assert alive(sink) == []
         for batch in (rows(*range(100)), gone([(b"7",), (b"8",)]), rows(8), gone([(b"200",)])):
             sink.write(batch)
-        assert sink.alive_keys(request()).form is (KeyForm.DEBEZIUM if form == "debezium" else KeyForm.JSON)
+        assert sink.find_alive_keys(request()).form is (KeyForm.DEBEZIUM if form == "debezium" else KeyForm.JSON)
         assert alive(sink) == sorted(str(number) for number in range(100) if number != 7)
         assert alive(sink, topic=topic) == alive(sink)
         with pytest.raises(SinkRefused, match=r"does not write public\.notes to elsewhere"):
@@ -90,7 +90,7 @@ def test_a_topic_of_several_databases_is_refused_unless_all_are_meant(kafka: str
         assert alive(sink, mixed=True) == ["1", "2"]
         if form != "event":
             with pytest.raises(SinkRefused, match="is of another host, database or source than another"):
-                list(sink.alive_keys(replace(request(), source="another")).documents)
+                list(sink.find_alive_keys(replace(request(), source="another")).documents)
 
 
 def test_flat_does_not_say_whose_rows_it_has_so_one_source_alone_may_write_there(kafka: str, topic: str) -> None:

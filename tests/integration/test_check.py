@@ -120,7 +120,7 @@ def test_everything_wrong_is_found_at_once(file: Path, capsys: pytest.CaptureFix
 def test_no_java_is_found_with_the_command_that_installs_one(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(java, "_list_candidates", lambda: iter(()))
     file.write_text(f'{file.read_text()}\n[spark.tables.orders]\nsql = "SELECT * FROM changes"\n')
     [finding] = findings(file, capsys, 3)
     assert finding["part"] == "handler.spark"
@@ -131,7 +131,7 @@ def test_no_java_is_found_with_the_command_that_installs_one(
 def test_without_rules_and_without_spark_nobody_misses_java(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(java, "_candidates", lambda: iter(()))
+    monkeypatch.setattr(java, "_list_candidates", lambda: iter(()))
     assert findings(file, capsys, 0) == []
     edit(file, 'sources = ["db1"]', 'sources = ["db1"]\nhandlers = ["passthrough"]')
     assert findings(file, capsys, 0) == []

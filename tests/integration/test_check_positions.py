@@ -53,7 +53,7 @@ def _store(tmp_path: Path, database: Database, position: Lsn, **fence: str) -> N
     source = source_of(database)
     store = Store(tmp_path / "positions.lmdb")
     store.open()
-    store.put("db1", StoredPosition(WalPosition(position).position, {**source.stream_identity(), **fence}))
+    store.put("db1", StoredPosition(WalPosition(position).position, {**source.read_stream_identity(), **fence}))
     store.close()
 
 

@@ -17,7 +17,7 @@ from psql_streamer.interfaces import Handler, Sink, Source
 from psql_streamer.model import Batch
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.testing import FormatContract, HandlerContract, SinkContract, SourceContract, batch_of
+from psql_streamer.testing import FormatContract, HandlerContract, SinkContract, SourceContract, make_batch
 from sinks.kafka.sink import KafkaSink
 from sinks.stub import StubDiscardSink, StubLogSink
 from tests.database import Database
@@ -39,7 +39,7 @@ class TestPostgresSource(SourceContract):
         self._database = database
         database.execute("CREATE TABLE t (id serial PRIMARY KEY, note text); CREATE PUBLICATION p FOR ALL TABLES")
         source = self.make_source()
-        source.stream_identity()
+        source.read_stream_identity()
         source.start(None)  # which makes the slot
         source.stop()
 
@@ -55,7 +55,7 @@ class TestPostgresSource(SourceContract):
         self._database.execute("DELETE FROM t WHERE id = (SELECT max(id) FROM t)")
         return 5
 
-    def expected(self) -> Sequence[Mapping[str, Any]]:
+    def list_expected(self) -> Sequence[Mapping[str, Any]]:
         return [*[{"note": "n"}] * 3, {"id": "1", "note": "other"}]
 
 
@@ -73,7 +73,7 @@ class TestSqliteSource(SourceContract):
         self._execute("INSERT INTO orders (customer, amount) VALUES ('ann', 1.5), ('bob', NULL), (NULL, 2), ('eve', 3)")
         return 4
 
-    def expected(self) -> Sequence[Mapping[str, Any]]:
+    def list_expected(self) -> Sequence[Mapping[str, Any]]:
         values = ("ann", 1.5), ("bob", None), (None, 2), ("eve", 3)
         return [{"customer": customer, "amount": amount} for customer, amount in values]
 
@@ -101,7 +101,7 @@ class TestSqlSourceOfSqlite(SourceContract):
         self._execute("INSERT INTO orders (customer, amount) VALUES ('ann', 1.5), ('bob', NULL), (NULL, 2), ('eve', 3)")
         return 4
 
-    def expected(self) -> Sequence[Mapping[str, Any]]:
+    def list_expected(self) -> Sequence[Mapping[str, Any]]:
         return [{"customer": customer} for customer in ("ann", "bob", None, "eve")]
 
     def _execute(self, sql: str) -> None:
@@ -143,7 +143,7 @@ class TestSparkHandler(HandlerContract):
         batch = postgres_batch(shop())
         return [
             replace(batch, nbytes=batch.overhead + 1000),
-            batch_of([{"id": 1, "amount": 1.5}, {"id": 2, "amount": None}], "id"),
+            make_batch([{"id": 1, "amount": 1.5}, {"id": 2, "amount": None}], "id"),
         ]
 
 
@@ -172,7 +172,7 @@ class TestKafkaSink(SinkContract):
     def make_unreachable_sink(self) -> Sink:
         return KafkaSink("k", kafka_options(f"127.0.0.1:{free_ports(1)[0]}", timeout="500ms"))
 
-    def written(self) -> int:
+    def count_written(self) -> int:
         return len(consume(self._kafka, [self._events]))
 
 
@@ -181,7 +181,7 @@ class TestTransactionalKafkaSink(TestKafkaSink):
         section = {"topicFallback": self._events, "exactlyOnce": True, "transactionalId": self._events}
         return KafkaSink("k", kafka_options(self._kafka, **section, deadLetterTopic=f"{self._events}-dead"))
 
-    def written(self) -> int:
+    def count_written(self) -> int:
         return len(consume(self._kafka, [self._events], isolation_level="read_committed"))
 
 
@@ -198,11 +198,11 @@ class TestKafkaSinkOfABrokerThatGoesAway(SinkContract):
         section = {"deadLetterTopic": "dead", "timeout": "2s", "maxAttempts": 1}
         return KafkaSink("k", kafka_options(self._brokers.bootstrap, **section))
 
-    def written(self) -> int:
+    def count_written(self) -> int:
         return len(consume(self._brokers.bootstrap, ["events"]))
 
     @contextmanager
-    def outage(self) -> Iterator[None]:
+    def cause_outage(self) -> Iterator[None]:
         self._brokers.take_down(1)
         yield
         self._brokers.bring_up(1)

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2.errors
 import pytest
 
-from psql_streamer.events.debezium.types import connect_type
+from psql_streamer.events.debezium.types import choose_connect_type
 from psql_streamer.events.routing import Route, Router
 from psql_streamer.model import Batch
 from tests.connect_schema import misfits
@@ -269,8 +269,8 @@ def _reads_xml(database: Database) -> bool:
 
 
 def _column_schemas(stream: SharedStream) -> dict[str, Any]:
-    relation = next(one for one in stream.source.published() or () if one.table == "every")
-    return {column.name: connect_type(column.type).schema for column in relation.columns}
+    relation = next(one for one in stream.source.list_published() or () if one.table == "every")
+    return {column.name: choose_connect_type(column.type).schema for column in relation.columns}
 
 
 def _read_back(schema: Any, value: Any, sql: str) -> tuple[Any, str]:

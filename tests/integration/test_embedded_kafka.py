@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.embedded.kafka_jars import kafka_jars
+from psql_streamer.embedded.kafka_jars import provide_kafka_jars
 from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import StreamerError
 from tests.kafka_reader import Record, consume
@@ -51,7 +51,7 @@ def test_jars_that_cannot_be_had_are_explained(tmp_path: Path, monkeypatch: pyte
         port = closed.getsockname()[1]
         monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={port}")
         with pytest.raises(StreamerError, match="KAFKA_BROKERS"):
-            kafka_jars()
+            provide_kafka_jars()
     assert list((tmp_path / "psql-streamer" / "kafka").iterdir()) == []
 
 

@@ -26,7 +26,7 @@ def test_every_version_decodes_its_wal_with_pgoutput(every_postgres: Database) -
 
 
 def test_data_survives_every_kind_of_stop(own_postgres: EmbeddedPostgres) -> None:
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute("CREATE TABLE t (mode text)")
     for mode in ("smart", "fast", "immediate"):
         database.execute("INSERT INTO t VALUES (%s)", mode)
@@ -36,14 +36,14 @@ def test_data_survives_every_kind_of_stop(own_postgres: EmbeddedPostgres) -> Non
 
 def test_a_server_answers_over_its_socket_and_over_loopback(own_postgres: EmbeddedPostgres) -> None:
     for tcp, over_tcp in ((False, False), (True, True)):
-        database = Database("postgres", own_postgres.dsn(tcp=tcp), own_postgres.version)
+        database = Database("postgres", own_postgres.build_dsn(tcp=tcp), own_postgres.version)
         assert database.value("SELECT inet_client_addr() IS NOT NULL") is over_tcp
 
 
 def test_settings_given_reach_the_server_with_quotes_intact(own_postgres: EmbeddedPostgres) -> None:
     own_postgres.settings["search_path"] = "it's, public"
     own_postgres.restart()
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     assert database.value("SHOW search_path") == "it's, public"
 
 
@@ -62,7 +62,7 @@ def test_closing_leaves_nothing_behind(own_postgres: EmbeddedPostgres) -> None:
     own_postgres.close()
     assert not own_postgres.socket_dir.exists()
     with pytest.raises(psycopg2.OperationalError):
-        psycopg2.connect(own_postgres.dsn(tcp=True))
+        psycopg2.connect(own_postgres.build_dsn(tcp=True))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to run the server as another account")
@@ -74,4 +74,4 @@ def test_root_runs_a_server_whose_programs_the_account_cannot_reach(
     hidden.symlink_to(own_postgres.bin_dir.parent)
     with EmbeddedPostgres(hidden / "bin") as server:
         assert server.bin_dir.is_relative_to(server.socket_dir)
-        assert Database("postgres", server.dsn(), server.version).value("SELECT 1") == 1
+        assert Database("postgres", server.build_dsn(), server.version).value("SELECT 1") == 1

@@ -75,7 +75,7 @@ _LOST = "UPDATE t SET v = 'in the gap' WHERE id <= 10; INSERT INTO t VALUES (500
 def test_a_gap_is_refused_with_the_command_that_has_all_rows_sent_anew(
     own_postgres: EmbeddedPostgres, damage: Damage
 ) -> None:
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     consumer = _delivered(database)
     damage(database, "s_postgres")
     assert _COMMAND in _refused(consumer, database)
@@ -87,7 +87,7 @@ def test_a_gap_is_refused_with_the_command_that_has_all_rows_sent_anew(
     finally:
         consumer.source.stop()
     consumer.fold.assert_equals(database, "public.t")
-    [shown] = consumer.source.snapshots()
+    [shown] = consumer.source.list_snapshots()
     assert (shown.id, shown.state, shown.rows) == ("all-again", SnapshotState.DONE, 101)
 
 
@@ -96,12 +96,12 @@ def test_a_database_that_was_restored_in_another_cluster_is_sent_anew(
     database: Database, own_postgres: EmbeddedPostgres
 ) -> None:
     consumer = _delivered(database)
-    stored = StoredPosition(consumer.position, consumer.source.stream_identity())  # type: ignore[arg-type]
-    with fresh_database(own_postgres.dsn(), database.name) as restored:
+    stored = StoredPosition(consumer.position, consumer.source.read_stream_identity())  # type: ignore[arg-type]
+    with fresh_database(own_postgres.build_dsn(), database.name) as restored:
         restored.execute(_SCHEMA + "INSERT INTO t SELECT i, 'restored' FROM generate_series(1, 100) i;" + _LOST)
         source = snapshotting(restored)
         with pytest.raises(PositionRefused, match=_COMMAND):
-            choose_position(source, stored, source.stream_identity())
+            choose_position(source, stored, source.read_stream_identity())
         _accept_gap(consumer, restored)
         try:
             consumer.until_done()
@@ -127,12 +127,12 @@ def test_changes_that_a_slot_can_still_give_are_not_lost_to_an_accepted_gap(data
 @pytest.mark.behaviour("N36")
 def test_an_accepted_gap_drops_no_slot_that_somebody_reads_from(database: Database) -> None:
     consumer, other = _delivered(database), snapshotting(database, mode="never")
-    other.stream_identity()
+    other.read_stream_identity()
     assert consumer.position is not None
     start_again(other, consumer.position)
     source = snapshotting(database)
     source.set_snapshots([_REQUEST])
-    source.stream_identity()
+    source.read_stream_identity()
     try:
         with pytest.raises(SourceError, match="is active for PID"):
             source.start(None)
@@ -148,7 +148,7 @@ def test_an_accepted_gap_drops_no_slot_of_another_kind(database: Database) -> No
     database.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', false, true)", slot)
     source = snapshotting(database)
     source.set_snapshots([_REQUEST])
-    source.stream_identity()
+    source.read_stream_identity()
     with pytest.raises(SourceError, match="two_phase"):
         source.start(None)
     source.stop()
@@ -158,13 +158,13 @@ def test_an_accepted_gap_drops_no_slot_of_another_kind(database: Database) -> No
 def test_a_slot_with_failover_is_left_to_the_operator(own_postgres: EmbeddedPostgres) -> None:
     if own_postgres.version < 17:
         pytest.skip("failover came with PostgreSQL 17")
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute(_SCHEMA)
     database.query("SELECT pg_create_logical_replication_slot('s_postgres', 'pgoutput', false, false, true)")
     _invalidate_slot_without_rows(database)
     source = snapshotting(database)
     source.set_snapshots([_REQUEST])
-    source.stream_identity()
+    source.read_stream_identity()
     with pytest.raises(SourceError) as refused:
         source.start(None)
     source.stop()
@@ -184,7 +184,7 @@ def test_tables_without_a_key_are_sent_anew_where_a_new_slot_begins(database: Da
     database.execute("INSERT INTO keyless SELECT i FROM generate_series(1, 1000) i")
     source = snapshotting(database)
     source.set_snapshots([_REQUEST])
-    source.stream_identity()
+    source.read_stream_identity()
     source.start(None)
     database.execute("INSERT INTO keyless VALUES (5000)")
     found: list[str] = []
@@ -193,18 +193,18 @@ def test_tables_without_a_key_are_sent_anew_where_a_new_slot_begins(database: Da
             batch = source.read(0.1)
             if batch is not None:
                 source.confirm(batch.position)
-                found += [kind.action for *_, kind, rows in batch.counts() for _ in range(rows)]
+                found += [kind.action for *_, kind, rows in batch.count_changes() for _ in range(rows)]
     finally:
         source.stop()
     assert found == ["read"] * 1000 + ["insert"]
-    assert [one.id for one in source.snapshots()] == ["all-again"]
+    assert [one.id for one in source.list_snapshots()] == ["all-again"]
 
 
 def _delivered(database: Database) -> Consumer:
     """A consumer that has 100 rows, of a source that is stopped."""
     database.execute(_SCHEMA + "INSERT INTO t SELECT i, 'there' FROM generate_series(1, 100) i")
     consumer = Consumer(snapshotting(database))
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)
     consumer.until_done()
     consumer.until_level(database)
@@ -215,7 +215,7 @@ def _delivered(database: Database) -> Consumer:
 
 def _refused(consumer: Consumer, database: Database) -> str:
     source = snapshotting(database)
-    source.stream_identity()
+    source.read_stream_identity()
     with pytest.raises(PositionRefused) as refused:
         _read_on(source, consumer.position)
     source.stop()
@@ -234,5 +234,5 @@ def _accept_gap(consumer: Consumer, database: Database) -> None:
     consumer.fold.touched.clear()
     consumer.source = snapshotting(database)
     consumer.source.set_snapshots([_REQUEST])
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)

@@ -80,7 +80,7 @@ def test_the_transaction_commits_the_offsets_and_the_source_commits_none(kafka: 
         source.confirm(position)
         time.sleep(SECONDS_OF_POLLS)
         assert committed(kafka, topic, topic) < 1
-        sink.write_transaction(transaction(batches, lambda: source.consumed_offsets(position)))
+        sink.write_transaction(transaction(batches, lambda: source.find_consumed_offsets(position)))
         assert committed(kafka, topic, topic) == 5
     assert copied(kafka, topic) == [1, 2, 3, 4, 5]
     assert committed(kafka, topic, topic) == 5, "a clean stop commits nothing, either"
@@ -98,12 +98,12 @@ def test_events_of_partitions_that_another_instance_got_are_not_written_any_more
     ):
         batches = read_rows(first, 2)
         position = batches[-1].position
-        before = first.consumed_offsets(position)
+        before = first.find_consumed_offsets(position)
         with started(source_of(kafka, topic, group=topic)) as second:
             wait_for(lambda: first.failure, "the first instance to give up")
             read_rows(second, 1)
             with pytest.raises(SourceRefused, match="went to another instance with records that not every sink has"):
-                sink.write_transaction(transaction(batches, lambda: first.consumed_offsets(position)))
+                sink.write_transaction(transaction(batches, lambda: first.find_consumed_offsets(position)))
             refused = transaction(batches, lambda: before)
             with pytest.raises(SinkUnavailable, match="refused the offsets of the consumer group's member"):
                 sink.write_transaction(refused)
@@ -122,12 +122,12 @@ def test_events_of_partitions_that_stay_are_written_though_the_group_goes_on(kaf
     with sink_of(kafka, topic) as sink, started(joined(kafka, topic, sink)) as first:
         batches = read_rows(first, 2)
         position = batches[-1].position
-        old = first.consumed_offsets(position)
+        old = first.find_consumed_offsets(position)
         with started(source_of(kafka, topic, group=topic)) as second:
             wait_for(lambda: "rebalance waits" in first.status().reason, "the first instance to drain")
             with pytest.raises(SinkUnavailable, match="refused the offsets of the consumer group's member"):
                 sink.write_transaction(transaction(batches, lambda: old))
-            sink.write_transaction(transaction(batches, lambda: first.consumed_offsets(position)))
+            sink.write_transaction(transaction(batches, lambda: first.find_consumed_offsets(position)))
             first.confirm(position)
             wait_for(lambda: len(second.stats()["partitions"]) == 1, "the second instance's share")
             assert second.read(SECONDS_OF_POLLS) is None
@@ -146,7 +146,7 @@ def test_a_session_that_ends_waits_for_what_is_on_its_way(kafka: str, topic: str
         again.start()
         again.join(SECONDS_OF_POLLS)
         assert again.is_alive()
-        sink.write_transaction(transaction(batches, lambda: source.consumed_offsets(position)))
+        sink.write_transaction(transaction(batches, lambda: source.find_consumed_offsets(position)))
         source.confirm(position)
         again.join(30)
         write(kafka, topic, [event(6)], 0)
@@ -162,7 +162,7 @@ def test_a_session_that_ends_waits_no_longer_than_for_a_rebalance(kafka: str, to
         with pytest.raises(SourceRefused, match=r"not every sink has what was read of .*\[0\]"):
             source.start(position)
         with pytest.raises(SourceRefused):
-            sink.write_transaction(transaction(batches, lambda: source.consumed_offsets(position)))
+            sink.write_transaction(transaction(batches, lambda: source.find_consumed_offsets(position)))
     assert copied(kafka, topic) == []
 
 
@@ -173,7 +173,7 @@ def test_an_offset_that_an_operator_set_back_is_not_overtaken_by_older_positions
         with started(joined(kafka, topic, sink)) as source:
             batches = read_rows(source, 10)
             position = batches[-1].position
-            sink.write_transaction(transaction(batches, lambda: source.consumed_offsets(position)))
+            sink.write_transaction(transaction(batches, lambda: source.find_consumed_offsets(position)))
             source.confirm(position)
         for partition in range(2):
             set_offset(kafka, topic, 2, partition)
@@ -182,7 +182,7 @@ def test_an_offset_that_an_operator_set_back_is_not_overtaken_by_older_positions
             told: dict[int, int] = {}
             for count in range(1, len(found) + 1):
                 numbers = commits(found[:count])
-                offsets = source.consumed_offsets(found[count - 1].position)
+                offsets = source.find_consumed_offsets(found[count - 1].position)
                 assert offsets is not None
                 told |= {partition: offset for _, partition, offset, _ in offsets.offsets}
                 assert told == _behind(numbers)
@@ -234,7 +234,7 @@ def test_with_a_sink_in_another_cluster_the_position_counts_where_nobody_else_ha
     with started(source):
         assert not source.keeps_place_in_transactions
         batches = read_rows(source, 6)
-        assert source.consumed_offsets(batches[-1].position) is None
+        assert source.find_consumed_offsets(batches[-1].position) is None
         source.confirm(Position({topic: {"0": 3}}, ""))
         wait_for(lambda: committed(kafka, topic, topic) == 3, "the commit")
     if set_back_to >= 0:

@@ -197,7 +197,7 @@ def test_a_source_says_what_its_user_may_not_do(sasl_broker: tuple[str, str]) ->
     (problem,) = problems(wrong)
     assert "Authentication failed" in problem
     assert "not-the-secret" not in problem
-    for call in (wrong.stream_identity, lambda: wrong.start(None)):
+    for call in (wrong.read_stream_identity, lambda: wrong.start(None)):
         with pytest.raises(SourceRefused, match=r"(?i)authentication.*sasl\.\* properties of the source"):
             call()
     wrong.stop()

@@ -36,7 +36,7 @@ def brokers() -> Iterator[MockBrokers]:
 
 @pytest.fixture
 def delivery(brokers: MockBrokers) -> Iterator[Delivery]:
-    made = Delivery(options(brokers.bootstrap).properties(), 20.0, logging.getLogger(__name__))
+    made = Delivery(options(brokers.bootstrap).make_properties(), 20.0, logging.getLogger(__name__))
     yield made
     made.close()
 
@@ -57,7 +57,7 @@ def found(brokers: MockBrokers, topic: str) -> dict[int, list[int]]:
 def test_what_passes_is_tried_again_by_the_client_and_changes_no_order(
     brokers: MockBrokers, delivery: Delivery, code: int
 ) -> None:
-    delivery.metadata("t", 10)
+    delivery.read_metadata("t", 10)
     brokers.answer(PRODUCE, code, 0, code, code)
     assert delivery.deliver(numbers("t", 2000)) == {}
     for partition, held in found(brokers, "t").items():
@@ -65,7 +65,7 @@ def test_what_passes_is_tried_again_by_the_client_and_changes_no_order(
 
 
 def test_a_refusal_is_told_with_what_to_do(brokers: MockBrokers, delivery: Delivery) -> None:
-    delivery.metadata("t", 10)
+    delivery.read_metadata("t", 10)
     brokers.answer(PRODUCE, *[KafkaError.TOPIC_AUTHORIZATION_FAILED] * 20)
     with pytest.raises(SinkRefused, match=r'topic "t".*(?i:authorization failed).*grant'):
         delivery.deliver(numbers("t", 100))
@@ -92,7 +92,7 @@ def test_a_producer_that_gets_no_identity_waits_for_one(brokers: MockBrokers, de
 
 
 def test_the_client_sleeps_while_brokers_take_their_time(brokers: MockBrokers, delivery: Delivery) -> None:
-    delivery.metadata("t", 10)
+    delivery.read_metadata("t", 10)
     brokers.delay(1, 100)
     values = pa.array([b"%04d" % number + bytes(50_000) for number in range(60)], pa.binary())
     everywhere = np.zeros(60, np.int32)

@@ -42,7 +42,7 @@ def delivery_to() -> Iterator[Callable[[str], Delivery]]:
     made: list[Delivery] = []
 
     def deliver_to(bootstrap: str) -> Delivery:
-        made.append(Delivery(options(bootstrap).properties(), 10.0, logging.getLogger(__name__)))
+        made.append(Delivery(options(bootstrap).make_properties(), 10.0, logging.getLogger(__name__)))
         return made[-1]
 
     yield deliver_to
@@ -162,8 +162,8 @@ def test_missing_topics_are_made_with_one_request(
 ) -> None:
     admin, names = CountingAdmin(kafka), tuple(f"{topic_prefix}.{number}" for number in range(40))
     topics = topics_of(delivery_to(kafka), admin, CreateTopics(partitions=2))
-    assert topics.partitions(names[:1]).tolist() == [2]
-    assert topics.partitions(names).tolist() == [2] * 40
+    assert topics.count_partitions(names[:1]).tolist() == [2]
+    assert topics.count_partitions(names).tolist() == [2] * 40
     assert admin.made == [1, 39]
 
 
@@ -173,7 +173,7 @@ def test_a_request_makes_no_more_partitions_than_a_controller_takes(
     admin, names = CountingAdmin(kafka), tuple(f"{topic_prefix}.{number}" for number in range(3))
     topics = topics_of(delivery_to(kafka), admin, CreateTopics(partitions=4000, config={"no.such": "setting"}))
     with pytest.raises(Exception, match=r"cannot be created.*no\.such"):
-        topics.partitions(names)
+        topics.count_partitions(names)
     assert admin.made == [2]
 
 
@@ -183,11 +183,11 @@ def test_a_topic_that_cannot_be_is_named_and_takes_no_other_with_it(
     names = tuple(f"{topic_prefix}.{number}" for number in range(20))
     alike = f"{topic_prefix}_7"
     topics = topics_of(delivery_to(kafka), CountingAdmin(kafka), CreateTopics(partitions=1))
-    topics.partitions(names[:8])
+    topics.count_partitions(names[:8])
     with pytest.raises(TopicRefused, match=alike) as refused:
-        topics.partitions((*names, alike))
+        topics.count_partitions((*names, alike))
     assert refused.value.topic == alike
-    assert topics.partitions(names).tolist() == [1] * 20
+    assert topics.count_partitions(names).tolist() == [1] * 20
 
 
 def test_topics_that_brokers_make_when_asked_are_waited_for_together(
@@ -195,7 +195,7 @@ def test_topics_that_brokers_make_when_asked_are_waited_for_together(
 ) -> None:
     delivery = delivery_to(mock_kafka.bootstrap)
     naps = count_naps(delivery, monkeypatch)
-    assert topics_of(delivery).partitions(tuple(f"t{number}" for number in range(200))).all()
+    assert topics_of(delivery).count_partitions(tuple(f"t{number}" for number in range(200))).all()
     assert len(naps) < 20
 
 
@@ -203,9 +203,11 @@ def test_topics_that_nobody_makes_are_counted(
     mock_kafka: MockKafka, delivery_to: Callable[[str], Delivery], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery = delivery_to(mock_kafka.bootstrap)
-    monkeypatch.setattr(delivery, "metadata_of", lambda names, _: delivery.metadata(None, 10) | absent(names))
+    monkeypatch.setattr(
+        delivery, "read_metadata_together", lambda names, _: delivery.read_metadata(None, 10) | absent(names)
+    )
     with pytest.raises(SinkUnavailable, match=r'topic "t0" does not exist, and 29 more do not: .*--topic t0'):
-        topics_of(delivery, appear_timeout=0.2).partitions(tuple(f"t{number}" for number in range(30)))
+        topics_of(delivery, appear_timeout=0.2).count_partitions(tuple(f"t{number}" for number in range(30)))
 
 
 def absent(names: list[str]) -> dict[str, Any]:

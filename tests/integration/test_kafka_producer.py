@@ -164,7 +164,7 @@ def test_a_partition_that_the_topic_does_not_have_costs_the_client_and_nothing_e
     kafka: str, topic_prefix: str, delivery: Delivery
 ) -> None:
     topic = create_topic(kafka, topic_prefix, partitions=2)
-    assert delivery.metadata(topic, 10)[topic].partitions == 2
+    assert delivery.read_metadata(topic, 10)[topic].partitions == 2
     assert delivery.deliver(Shipment(outgoing(topic, [(b"k", b"first")], partition=1))) == {}
     with pytest.raises(SinkUnavailable, match=r"1 records were not delivered.* to topic .*(?i:unknown partition)"):
         delivery.deliver(Shipment(outgoing(topic, [(b"k", b"lost")], partition=7)))
@@ -204,7 +204,7 @@ def test_a_closed_producer_says_so_and_may_be_closed_again(producer: Producer) -
 def test_what_the_client_logs_reaches_the_log(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         producer = Producer({"bootstrap.servers": kafka, "debug": "broker", "log_level": "7"}, lambda _: None, LOG)
-        producer.metadata(None, 10)
+        producer.read_metadata(None, 10)
         producer.poll()
         producer.close()
     assert "Connected" in caplog.text

@@ -18,7 +18,7 @@ from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import LogicalMessage, Relation, ReplicaIdentity
-from psql_streamer.testing.batches import batch_of
+from psql_streamer.testing.batches import make_batch
 from sinks.kafka.sink import KafkaSink
 from tests.columns import postgres_column, postgres_table
 from tests.kafka_reader import consume
@@ -138,7 +138,7 @@ def test_a_message_is_skipped_whose_topic_became_impossible_while_another_batch_
     """The records of all batches were put together before, with the message's among them."""
     create_topic(strict_broker, "made.m_a")
     impossible = LogicalMessage("_a", b"x", 0, -1, 0x900, -1)
-    batches = [replace(BATCH, messages=(impossible,)), batch_of([{"id": 1}], "id")]
+    batches = [replace(BATCH, messages=(impossible,)), make_batch([{"id": 1}], "id")]
     section = {"timeout": "200ms", "messageTopic": "made.m{prefix}", "topicFallback": "made.late"}
     with started(strict_broker, None, **section) as sink:
         with pytest.raises(SinkUnavailable, match=r'"made\.late" does not exist'):

@@ -19,7 +19,7 @@ from psql_streamer.model import Batch, Position
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing import SourceContract
 from sinks.kafka.sink import KafkaSink
-from sources.kafka.offsets import Partition, of_position
+from sources.kafka.offsets import Partition, to_offsets
 from sources.kafka.source import KafkaSource
 from tests.event_topics import (
     commits,
@@ -341,7 +341,7 @@ def test_a_record_that_is_no_event_stops_it_behind_those_in_front_of_it(kafka: s
     with started(source_of(kafka, topic, group=topic)) as source:
         (batch,) = read_rows(source, 1)
         assert commits([batch]) == [1]
-        assert of_position(batch.position) == {Partition(topic, 0): 1}
+        assert to_offsets(batch.position) == {Partition(topic, 0): 1}
         assert source.read(0.3) is None
         assert "waits until every sink has what is in front of it" in source.status().reason
         source.confirm(batch.position)
@@ -358,7 +358,7 @@ def test_with_a_dead_letter_topic_it_is_put_there_with_its_origin_and_the_rest_g
     with started(source_of(kafka, topic, group=topic, deadLetterTopic=dead)) as source:
         batches = read_rows(source, 2)
         assert commits(batches) == [1, 2]
-        assert of_position(batches[-1].position) == {Partition(topic, 0): 3}
+        assert to_offsets(batches[-1].position) == {Partition(topic, 0): 3}
         assert source.stats()["dead_lettered"] == 1
     (letter,) = consume(kafka, [dead])
     assert letter.value == b'{"id": 7}'
@@ -493,7 +493,7 @@ def test_two_instances_share_the_partitions_and_a_rebalance_waits_for_the_sinks(
 def test_a_restart_with_an_instance_id_has_its_partitions_back_at_once(kafka: str, topic: str) -> None:
     write(kafka, topic, [event(1)])
     killed = source_of(kafka, topic, group=topic, instanceId="a")
-    killed.stream_identity()
+    killed.read_stream_identity()
     killed.start(None)
     read_rows(killed, 1)  # and it never leaves: as if it had been killed
     began = time.monotonic()
@@ -540,18 +540,18 @@ def test_while_nobody_reads_it_stays_in_the_group_and_holds_no_more_than_it_may(
 
 def test_a_topic_that_was_made_anew_is_another_stream(kafka: str, topic: str) -> None:
     source = source_of(kafka, topic)
-    identity = source.stream_identity()
+    identity = source.read_stream_identity()
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.delete_topics([topic])[topic].result(30)
     wait_for(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
     create_topic(kafka, topic)
-    assert source.stream_identity() != identity
+    assert source.read_stream_identity() != identity
 
 
 def test_nobody_answers() -> None:
     source = source_of("127.0.0.1:1", "orders", timeout="1s")
     with pytest.raises(SourceUnavailable, match=r"no answer from 127\.0\.0\.1:1"):
-        source.stream_identity()
+        source.read_stream_identity()
     (finding,) = source.check()
     assert "no answer from 127.0.0.1:1 within 1 s" in str(finding)
 
@@ -622,7 +622,7 @@ def _read_until(source: KafkaSource, partition: Partition, offset: int) -> Batch
     def has_come() -> bool:
         if (batch := source.read(0.1)) is not None:
             found.append(batch)
-        return bool(found) and of_position(found[-1].position)[partition] == offset
+        return bool(found) and to_offsets(found[-1].position)[partition] == offset
 
     wait_for(has_come, f"offset {offset}")
     return found[-1]
@@ -680,7 +680,7 @@ def test_an_offset_that_was_not_read_in_this_session_is_not_confirmed(kafka: str
 def test_topics_of_a_pattern_are_part_of_the_streams_identity(kafka: str, topic_prefix: str) -> None:
     create_topic(kafka, f"{topic_prefix}.one")
     source = source_of(kafka, rf"^{topic_prefix}\..*")
-    assert f"topic {topic_prefix}.one" in source.stream_identity()
+    assert f"topic {topic_prefix}.one" in source.read_stream_identity()
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read_stops_the_source(kafka: str, topic: str) -> None:

@@ -151,7 +151,7 @@ def test_a_topic_that_left_the_configuration_is_not_read_though_another_member_j
 
     def describe_behind_the_other(takeover: Takeover) -> ConsumerGroupDescription:
         if other._group is None:
-            other.stream_identity()
+            other.read_stream_identity()
             other.start(None)
             wait_for(lambda: describe(takeover).state != ConsumerGroupState.STABLE, "a rebalance")
         return describe(takeover)
@@ -202,7 +202,7 @@ def test_a_partition_that_goes_in_the_poll_that_brought_it_does_not_abort_the_pr
     source = source_of(kafka, topic_prefix, group=topic_prefix, startAt="latest")
     admin = AdminClient({"bootstrap.servers": kafka})
     beginnings = Beginnings(source._settings, {}, False, Committing(), {topic_prefix}, admin)
-    consumer, gone = Consumer(source._settings.consumer_properties()), list[TopicPartition]()
+    consumer, gone = Consumer(source._settings.make_consumer_properties()), list[TopicPartition]()
 
     def assign(_: Consumer, partitions: list[TopicPartition]) -> None:
         assert [one.offset for one in beginnings.begin(consumer)] == [1]

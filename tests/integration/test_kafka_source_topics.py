@@ -194,7 +194,7 @@ def test_a_topic_that_goes_away_while_it_is_read_is_waited_for_and_not_gone_on_i
         position = read_rows(source, 1)[-1].position
         delete_topic(kafka, topic_prefix)
         assert read_until_an_error(source, position) == position
-        source.stream_identity()
+        source.read_stream_identity()
         source.start(position)
         assert source.read(0.5) is None
         assert source.status().reason.startswith(f"waits for topics that do not exist: {topic_prefix}")

@@ -129,7 +129,7 @@ class Poster:
 
     def post(self, source: PostgresSource) -> bool:
         """Whether one has ended with this."""
-        shown = next(one for one in source.snapshots() if one.id == self.request.id)
+        shown = next(one for one in source.list_snapshots() if one.id == self.request.id)
         if shown.state.ended:
             assert shown.state == "done", shown.reason
             assert isinstance(shown.keys, KeysProgress)
@@ -172,7 +172,7 @@ def test_no_delete_of_a_gone_key_contradicts_the_stream_whatever_writers_do_and_
     database.execute(_SCHEMA)
     fold = GhostFold()
     consumer = Consumer(_source(database), fold)
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)
     for table in ("whole", "num"):
         for row in database.query(f"SELECT * FROM {table}"):

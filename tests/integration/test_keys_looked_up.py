@@ -61,7 +61,7 @@ def _quoted(name: str) -> str:
 def started(database: Database) -> Iterator[Consumer]:
     source = source_of(database, snapshot={"mode": "never", "chunkTime": "1s"})
     consumer = Consumer(source)
-    source.stream_identity()
+    source.read_stream_identity()
     source.start(None)
     try:
         yield consumer
@@ -81,7 +81,7 @@ def look_up(
     given: list[Batch] = []
 
     def shown() -> SnapshotProgress:
-        return next(one for one in source.snapshots() if one.id == name)
+        return next(one for one in source.list_snapshots() if one.id == name)
 
     def has_ended() -> bool:
         if not shown().state.ended:
@@ -254,7 +254,7 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_leaves_no_key_g
 
         def settled(count: int) -> bool:
             consumer.read()
-            (shown,) = source.snapshots()
+            (shown,) = source.list_snapshots()
             assert shown.keys is not None
             return shown.keys.checked == count
 
@@ -267,7 +267,7 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_leaves_no_key_g
 
             def waits() -> bool:
                 consumer.read()
-                (shown,) = source.snapshots()
+                (shown,) = source.list_snapshots()
                 return "was streamed and is not visible yet" in shown.reason
 
             wait_for(waits, "the look-up to wait for the transaction")
@@ -276,7 +276,7 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_leaves_no_key_g
             _let_commits_go(database)
             waiting.join(30)
         wait_for(lambda: settled(3), "the other keys")
-        (shown,) = source.snapshots()
+        (shown,) = source.list_snapshots()
         assert shown.keys is not None
         assert (shown.keys.gone, shown.keys.superseded) == (2, 0)
         assert list(consumer.fold.tables["public.t"]) == [(b"1",)]

@@ -51,7 +51,7 @@ def record_at(kafka: str, topic: str, offset: int) -> Message:
 def test_records_that_are_held_take_no_more_than_a_batch(kafka: str, topic: str, large: dict[str, Any]) -> None:
     produce(kafka, topic, *({"value": b"%d" % number} | large for number in range(30)), {"key": b"gone"})
     with look_back(kafka, topic, batchBytes="1MB") as one:
-        found = one.records_before(record_at(kafka, topic, 30))
+        found = one.find_records_before(record_at(kafka, topic, 30))
     assert [message.offset() for message in found] == list(range(30 - len(found), 30))
     assert 8 <= len(found) <= 10
 
@@ -62,5 +62,5 @@ def test_nothing_but_tombstones_is_passed_over_for_as_long_as_they_come(kafka: s
     produce(kafka, topic, {"value": b"row"}, *({"key": b"gone"} for _ in range(95_000)), **small)
     fetches = {"max.partition.fetch.bytes": 1000, "fetch.max.bytes": 1000, "message.max.bytes": 1000}
     with look_back(kafka, topic, timeout="500ms", kafka=fetches) as one:
-        found = one.records_before(record_at(kafka, topic, 95_000))
+        found = one.find_records_before(record_at(kafka, topic, 95_000))
     assert [message.value() for message in found] == [b"row"]

@@ -184,7 +184,7 @@ def test_an_account_with_the_rights_of_the_page_is_enough(every_schema: Schema) 
     schema = every_schema
     schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with documented_account(schema) as dsn, streaming(schema, dsn=dsn) as source:
-        assert source.published() is None
+        assert source.list_published() is None
         schema.execute("INSERT INTO t VALUES (1)")
         assert [change.after for change in seen(read_all(source, schema))] == [{"id": "1"}]
 
@@ -241,7 +241,7 @@ def test_caching_sha2_password_works_with_tls_and_without(mysql: EmbeddedMysql, 
         with streaming(schema, dsn=dsn_of(schema, schema.name, "secret", query)) as source:
             schema.execute("INSERT INTO t VALUES (1)")
             assert len(seen(read_all(source, schema))) == 1
-            with source._connector.connection() as connection, connection.cursor() as cursor:
+            with source._connector.open_connection() as connection, connection.cursor() as cursor:
                 cursor.execute("SHOW STATUS LIKE 'Ssl_cipher'")
                 assert bool(cursor.fetchone()[1]) == (mode != "DISABLED")
 

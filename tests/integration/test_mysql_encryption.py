@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
-from sources.mysql.positions import override_position
+from sources.mysql.positions import make_override_position
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_source import identities, read_all, seen, streaming
 
@@ -53,7 +53,7 @@ def test_an_encrypted_binary_log_is_read_from_any_place(encrypting: EmbeddedMari
             had += len(batch)
             with streaming(schema, batch.position) as again:
                 assert identities(read_all(again, schema)) == everything[had:]
-        with streaming(schema, override_position("binlog.000001:4")) as again:
+        with streaming(schema, make_override_position("binlog.000001:4")) as again:
             assert notes == [(change.after or {})["note"] for change in seen(read_all(again, schema))]
     assert len(binary_logs(server)) > 1
     assert not any(NOTE.encode() in found for found in binary_logs(server))

@@ -60,7 +60,7 @@ def test_a_position_that_is_stored_already_begins_none(schema: Schema) -> None:
     assert batch is not None
     stored = {key: value for key, value in batch.position.data.items() if key != "snapshots"}
     with streaming(schema, type(batch.position)(stored, ""), snapshot="initial") as source:
-        assert source.snapshots() == []
+        assert source.list_snapshots() == []
 
 
 @pytest.mark.behaviour("N9")
@@ -395,7 +395,7 @@ def test_a_server_that_crashes_in_the_middle_delays_it(own_mariadb: EmbeddedMari
             schema.execute("UPDATE t SET v = 'changed' WHERE id > 90")
             with pytest.raises(SourceUnavailable):
                 consumer.until_done()
-            consumer.source.stream_identity()
+            consumer.source.read_stream_identity()
             consumer.source.start(consumer.position)
             consumer.until_done()
             consumer.until_level()
@@ -408,8 +408,10 @@ def test_a_gap_that_is_accepted_is_healed_by_a_request_for_all_tables(schema: Sc
     source = source_of(schema, snapshot="initial")
     source.set_snapshots([SnapshotRequest("healed")])
     with started(source) as source:
-        batches = read_until(source, lambda _: source.snapshots()[0].tables and source.snapshots()[0].rows == 3)
-        assert [snapshot.id for snapshot in source.snapshots()] == ["healed"]
+        batches = read_until(
+            source, lambda _: source.list_snapshots()[0].tables and source.list_snapshots()[0].rows == 3
+        )
+        assert [snapshot.id for snapshot in source.list_snapshots()] == ["healed"]
         assert len([row for row in seen(batches) if row.op == chr(RowOp.READ)]) == 3
 
 

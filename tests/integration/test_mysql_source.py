@@ -15,7 +15,7 @@ from psql_streamer.embedded.mysql import EmbeddedMysql
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Position
-from sources.mysql.positions import override_position
+from sources.mysql.positions import make_override_position
 from sources.mysql.server_errors import SameServerId
 from tests.encoding import encoder_of
 from tests.mariadb import Schema, fresh_schema
@@ -67,7 +67,7 @@ def test_events_go_to_a_topic_of_their_schema_and_table(schema: Schema) -> None:
         schema.execute("INSERT INTO t VALUES (1, 'a')")
         batches = [batch for batch in read_all(source, schema) if len(batch)]
     records = encoder_of("event", Router({"*": "{schema}_{table}"}, "", ""), {}).encode(batches[-1])
-    assert [records.topic_of(at) for at in range(len(records))] == [f"{schema.name}_t"]
+    assert [records.look_up_topic(at) for at in range(len(records))] == [f"{schema.name}_t"]
 
 
 @pytest.mark.behaviour("B1")
@@ -79,7 +79,7 @@ def test_the_key_of_an_event_is_that_of_its_table_and_null_without_one(schema: S
         batches = [batch for batch in read_all(source, schema) if len(batch)]
     encoder = encoder_of("event", Router({"*": "{table}"}, "", ""), {})
     records = [
-        (records.topic_of(at), key)
+        (records.look_up_topic(at), key)
         for records in map(encoder.encode, batches)
         for at, key in enumerate(records.keys.to_pylist())
     ]
@@ -160,7 +160,7 @@ def test_system_schemas_stay_out_whatever_tables_says(schema: Schema, tables: st
             schema.execute(*(f"CREATE TABLE {place} (id INT PRIMARY KEY)" for place in places))
             schema.execute(*(f"INSERT INTO {place} VALUES (1)" for place in places), "INSERT INTO t VALUES (2, 'b')")
             batches = read_all(source, schema)
-            published = source.published() or ()
+            published = source.list_published() or ()
         finally:
             schema.execute(*(f"DROP TABLE IF EXISTS {place}" for place in places))
     assert {change.table for change in seen(batches)} == {f"{schema.name}.t"}
@@ -276,7 +276,7 @@ def schema_records(batches: list[Batch]) -> list[dict[str, Any]]:
         json.loads(some.values[at].as_py())
         for some in records
         for at in range(len(some))
-        if some.topic_of(at) == "shapes"
+        if some.look_up_topic(at) == "shapes"
     ]
 
 
@@ -303,7 +303,7 @@ def test_what_the_catalog_says_is_what_the_stream_says(schema: Schema) -> None:
     with streaming(schema) as source:
         schema.execute("INSERT INTO t VALUES (1, 'a')")
         batches = read_all(source, schema)
-        assert source.published() == [change.relation for batch in batches for change in batch.schema_changes]
+        assert source.list_published() == [change.relation for batch in batches for change in batch.schema_changes]
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
@@ -324,7 +324,7 @@ def test_rotations_and_restarts_of_the_server_are_followed(own_mariadb: Embedded
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
         schema.execute(TABLE)
         source = source_of(schema)
-        source.stream_identity()
+        source.read_stream_identity()
         source.start(None)
         try:
             schema.execute("INSERT INTO t VALUES (1, 'a')", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 'b')")
@@ -570,7 +570,7 @@ def test_transactions_are_counted_by_table_also_over_a_restart(schema: Schema) -
     schema.execute(TABLE, "CREATE TABLE u (id INT PRIMARY KEY)")
     source = source_of(schema, batchSize=4)
     source.provide_transaction_metadata()
-    source.stream_identity()
+    source.read_stream_identity()
     source.start(None)
     schema.transaction(
         *(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(5)),
@@ -646,7 +646,7 @@ def test_without_gtids_positions_are_files_and_offsets(without_gtids: Schema) ->
     schema = without_gtids
     schema.execute(TABLE)
     with streaming(schema, batchSize=3) as source:
-        assert source.stream_identity()["server uuid"] == schema.value("SELECT @@server_uuid")
+        assert source.read_stream_identity()["server uuid"] == schema.value("SELECT @@server_uuid")
         assert "gtid_mode is OFF: positions are files of this server" in "\n".join(map(str, source.check()))
         schema.transaction(*(f"INSERT INTO t VALUES ({number}, 'x')" for number in range(8)))
         schema.execute("FLUSH BINARY LOGS", "INSERT INTO t VALUES (30, 'z')")
@@ -746,7 +746,7 @@ def test_mariadb_goes_over_to_gtids_behind_a_place(own_mariadb: EmbeddedMariadb)
     with fresh_schema(server.host, server.port, server.version, "s") as schema:
         schema.execute(TABLE, "SET SESSION gtid_domain_id = 7", "INSERT INTO t VALUES (1, 'a')")
         file, offset = schema.query("SHOW MASTER STATUS")[0][:2]
-        with streaming(schema, override_position(f"{file}:{offset}")) as source:
+        with streaming(schema, make_override_position(f"{file}:{offset}")) as source:
             schema.execute("INSERT INTO t VALUES (2, 'b')")
             first = read_until(source, lambda batches: bool(ids(batches)))
             schema.execute("INSERT INTO t VALUES (3, 'c')")

@@ -119,7 +119,7 @@ def test_every_type_arrives_as_it_was_written(every_schema: Schema) -> None:
             f"INSERT INTO t VALUES (2{', NULL' * len(values)})",
         )
         batches = read_all(source, schema)
-        published = source.published()
+        published = source.list_published()
     written, nulls = (change.after or {} for change in seen(batches))
     texts = {value.type + value.literal: written[f"c{number}"] for number, value in enumerate(values) if value.text}
     assert texts == {value.type + value.literal: value.text for value in values if value.text}
@@ -190,4 +190,4 @@ def test_another_instance_reads_the_gtid_and_the_commit_number(schema: Schema, f
         [batch] = [batch for batch in read_all(source, schema) if len(batch)]
     [value] = encoder_of(form, Router({}, "", "t"), {}).encode(batch).values.to_pylist()
     parsed = dict(FORMS)[form](value)
-    assert (parsed.id, parsed.commit) == (batch.transactions.id_of(-1), int(batch.transactions.commit[-1]))
+    assert (parsed.id, parsed.commit) == (batch.transactions.find_id(-1), int(batch.transactions.commit[-1]))

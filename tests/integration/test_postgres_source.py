@@ -110,7 +110,7 @@ def test_a_restart_at_any_position_within_a_large_transaction_goes_on_with_the_n
         batches = read_all(source, shop)
     everything = identities(batches)
     assert rows(batches) == _ids(1, 1000)
-    inside = [i for i, batch in enumerate(batches) if WalPosition.of(batch.position).changes]
+    inside = [i for i, batch in enumerate(batches) if WalPosition.from_position(batch.position).changes]
     assert len(inside) > 20, "the transaction came in pieces"
     for place in (inside[0], inside[1], inside[len(inside) // 2], inside[-1]):
         had = len(identities(batches[: place + 1]))
@@ -122,8 +122,8 @@ def test_a_position_within_a_transaction_survives_restarts_that_get_no_further(s
     with streaming(shop, batchSize=40) as source:
         _insert(shop, 1, 1000)
         batches = read_all(source, shop)
-    stopped = next(batch.position for batch in batches if WalPosition.of(batch.position).changes > 500)
-    had = WalPosition.of(stopped).changes
+    stopped = next(batch.position for batch in batches if WalPosition.from_position(batch.position).changes > 500)
+    had = WalPosition.from_position(stopped).changes
     position = stopped
     for _ in range(3):
         with streaming(shop, position, batchSize=40) as source:
@@ -132,7 +132,8 @@ def test_a_position_within_a_transaction_survives_restarts_that_get_no_further(s
             position = first.position
     with streaming(shop, position, batchSize=40) as source:
         assert (
-            rows(read_all(source, shop)) == _ids(had + 1, 1000)[len(_ids(had + 1, WalPosition.of(position).changes)) :]
+            rows(read_all(source, shop))
+            == _ids(had + 1, 1000)[len(_ids(had + 1, WalPosition.from_position(position).changes)) :]
         )
 
 
@@ -160,7 +161,7 @@ def test_a_transaction_that_began_before_the_position_and_commits_after_it_is_de
             _insert(shop, 2, 2)
             position = read_all(source, shop)[-1].position
             source.confirm(position)
-        wait_for(lambda: confirmed_flush_lsn(shop) == WalPosition.of(position).lsn, "the confirmation")
+        wait_for(lambda: confirmed_flush_lsn(shop) == WalPosition.from_position(position).lsn, "the confirmation")
         open_one.commit()
     with streaming(shop, position) as source:
         assert rows(read_all(source, shop)) == _ids(1, 1)
@@ -187,18 +188,18 @@ def test_what_is_confirmed_stays_wal_retain_behind_and_never_goes_back(shop: Dat
         start = confirmed_flush_lsn(shop)
         _insert(shop, 1, 1)
         early = read_all(source, shop)[-1].position
-        assert WalPosition.of(early).lsn - start < retain
+        assert WalPosition.from_position(early).lsn - start < retain
         source.confirm(early)
         assert source.stats()["confirmed_lsn"] == start, "not below where the slot began"
         _insert(shop, 2, 1000)
         late = read_all(source, shop)[-1].position
         source.confirm(late)
-        wait_for(lambda: confirmed_flush_lsn(shop) == WalPosition.of(late).lsn - retain, "the confirmation")
+        wait_for(lambda: confirmed_flush_lsn(shop) == WalPosition.from_position(late).lsn - retain, "the confirmation")
         source.confirm(early)
         _insert(shop, 1001, 1001)
         read_all(source, shop)
-        assert source.stats()["confirmed_lsn"] == WalPosition.of(late).lsn - retain
-    assert confirmed_flush_lsn(shop) == WalPosition.of(late).lsn - retain
+        assert source.stats()["confirmed_lsn"] == WalPosition.from_position(late).lsn - retain
+    assert confirmed_flush_lsn(shop) == WalPosition.from_position(late).lsn - retain
 
 
 def test_wal_retain_larger_than_all_wal_confirms_nothing(shop: Database) -> None:
@@ -223,12 +224,12 @@ def test_a_session_that_comes_to_another_cluster_than_was_asked_before_begins_no
 ) -> None:
     database.execute(_SCHEMA)
     with (
-        fresh_database(own_postgres.dsn(), database.name) as other,
+        fresh_database(own_postgres.build_dsn(), database.name) as other,
         TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy,
     ):
         other.execute(_SCHEMA)
         source = source_of(replace(database, dsn=proxy.dsn(database.dsn)))
-        fence = source.stream_identity()
+        fence = source.read_stream_identity()
         proxy.target = own_postgres.port
         with pytest.raises(PositionRefused, match=f'system identifier "{fence["system identifier"]}", now "'):
             source.start(None)
@@ -241,13 +242,13 @@ def test_the_session_that_streams_is_the_one_whose_cluster_is_looked_at(
 ) -> None:
     database.execute(_SCHEMA)
     with (
-        fresh_database(own_postgres.dsn(), database.name) as other,
+        fresh_database(own_postgres.build_dsn(), database.name) as other,
         TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy,
     ):
         other.execute(_SCHEMA)
         other.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", f"s_{database.name}")
         source = source_of(replace(database, dsn=proxy.dsn(database.dsn)))
-        source.stream_identity()
+        source.read_stream_identity()
         spawn = source._spawn
 
         def spawn_elsewhere(*arguments: Any) -> None:
@@ -266,7 +267,7 @@ def test_a_stop_tells_the_server_what_was_confirmed_last(shop: Database) -> None
         _insert(shop, 1, 1)
         position = read_all(source, shop)[-1].position
         source.confirm(position)
-    assert confirmed_flush_lsn(shop) == WalPosition.of(position).lsn
+    assert confirmed_flush_lsn(shop) == WalPosition.from_position(position).lsn
 
 
 @pytest.mark.behaviour("O5")
@@ -284,10 +285,14 @@ def test_nothing_of_a_transaction_that_is_half_received_is_confirmed(shop: Datab
     with streaming(shop, batchSize=10) as source:
         _insert(shop, 1, 200)
         batches = read_all(source, shop)
-        inside = [batch.position for batch in batches if WalPosition.of(batch.position).changes]
+        inside = [batch.position for batch in batches if WalPosition.from_position(batch.position).changes]
         assert len(inside) > 10
         source.confirm(inside[-1])
-    assert confirmed_flush_lsn(shop) <= WalPosition.of(inside[-1]).lsn < WalPosition.of(inside[-1]).commit_lsn
+    assert (
+        confirmed_flush_lsn(shop)
+        <= WalPosition.from_position(inside[-1]).lsn
+        < WalPosition.from_position(inside[-1]).commit_lsn
+    )
 
 
 @pytest.mark.behaviour("O4")
@@ -295,7 +300,7 @@ def test_nothing_of_a_transaction_that_is_half_received_is_confirmed(shop: Datab
 def test_wal_that_is_kept_back_does_not_keep_the_server_from_shutting_down(
     own_postgres: EmbeddedPostgres, over: str
 ) -> None:
-    database = Database("postgres", own_postgres.dsn(tcp=over == "tcp"), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(tcp=over == "tcp"), own_postgres.version)
     database.execute(_SCHEMA)
     with streaming(database, walRetain="1GB") as source:
         _insert(database, 1, 1000)
@@ -309,7 +314,7 @@ def test_wal_that_is_kept_back_does_not_keep_the_server_from_shutting_down(
 
 @pytest.mark.behaviour("O4")
 def test_a_server_shuts_down_though_nobody_takes_what_it_sends(own_postgres: EmbeddedPostgres) -> None:
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute(_SCHEMA)
     with streaming(database, batchBytes="64KB") as source:
         _insert(database, 0, 0)
@@ -334,7 +339,7 @@ def stopped_walsender(own_postgres: EmbeddedPostgres) -> Iterator[Callable[[], N
     stopped: list[int] = []
 
     def stop() -> None:
-        with psycopg2.connect(own_postgres.dsn()) as session, session.cursor() as cursor:
+        with psycopg2.connect(own_postgres.build_dsn()) as session, session.cursor() as cursor:
             cursor.execute("SELECT active_pid FROM pg_replication_slots")
             [(walsender,)] = cursor.fetchall()
         stopped.append(walsender)
@@ -350,7 +355,7 @@ def test_a_walsender_that_neither_works_nor_answers_is_a_lost_connection(
 ) -> None:
     own_postgres.settings["wal_sender_timeout"] = "2s"  # after a quarter of it the server is asked to answer
     own_postgres.restart()
-    shop = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    shop = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     shop.execute(_SCHEMA)
     with streaming(shop, receiveTimeout="1s") as source:
         _insert(shop, 1, 1)
@@ -366,7 +371,7 @@ def test_a_walsender_at_work_is_waited_for_and_status_says_so(
 ) -> None:
     monkeypatch.setattr(server_watch, "_IDLE_WAIT_TYPES", set[str]())  # one that is stopped looks idle
     monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.2)
-    shop = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    shop = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     shop.execute(_SCHEMA)
     with streaming(shop, receiveTimeout="1s") as source:
         _insert(shop, 1, 1)
@@ -426,10 +431,10 @@ def test_what_was_read_and_is_not_stored_counts_as_lag_also_behind_a_reconnect(s
         _insert(shop, 2, 1000)
         read = read_all(source, shop)[-1].position
         start_again(source, read)  # as the pipeline connects again: where reading got to
-        wait_for(lambda: source.stats()["server_lsn"] >= WalPosition.of(read).lsn, "the server's end")
+        wait_for(lambda: source.stats()["server_lsn"] >= WalPosition.from_position(read).lsn, "the server's end")
         stats = source.stats()
-        assert stats["stored_lsn"] == WalPosition.of(stored).lsn
-        assert stats["lag_bytes"] >= WalPosition.of(read).lsn - WalPosition.of(stored).lsn
+        assert stats["stored_lsn"] == WalPosition.from_position(stored).lsn
+        assert stats["lag_bytes"] >= WalPosition.from_position(read).lsn - WalPosition.from_position(stored).lsn
 
 
 # walPositionOverride.
@@ -485,7 +490,7 @@ def test_a_slot_that_was_dropped_is_not_silently_made_anew(shop: Database) -> No
     shop.query("SELECT pg_drop_replication_slot(%s)", f"s_{shop.name}")
     said = _refusal(shop, PositionRefused, position)
     assert f'slot "s_{shop.name}" does not exist' in said
-    assert str(WalPosition.of(position).lsn) in said
+    assert str(WalPosition.from_position(position).lsn) in said
     assert "psql-streamer snapshot start --source db1 --accept-gap" in said
     assert not shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
 
@@ -494,7 +499,7 @@ def test_a_slot_that_was_dropped_is_not_silently_made_anew(shop: Database) -> No
 def test_a_slot_whose_wal_the_server_has_removed_is_refused_with_the_setting_that_did_it(
     own_postgres: EmbeddedPostgres,
 ) -> None:
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute(_SCHEMA)
     with streaming(database) as source:
         _insert(database, 1, 1)
@@ -621,7 +626,7 @@ def test_what_was_committed_while_a_publication_was_gone_is_a_gap_that_is_told(
 def test_a_server_without_logical_wal_is_refused_with_the_command_that_mends_it(own_postgres: EmbeddedPostgres) -> None:
     own_postgres.settings["wal_level"] = "replica"
     own_postgres.restart()
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute("CREATE PUBLICATION p FOR ALL TABLES")
     said = _refusal(database, SourceRefused)
     assert 'wal_level is "replica"' in said
@@ -685,9 +690,13 @@ def test_several_sources_in_one_process_each_have_their_own_slot_and_place(shop:
             positions.append(batches[-1].position)
         sources[2].confirm(positions[2])
         wait_for(
-            lambda: confirmed_flush_lsn(shop, f"s2_{shop.name}") == WalPosition.of(positions[2]).lsn, "the confirmation"
+            lambda: confirmed_flush_lsn(shop, f"s2_{shop.name}") == WalPosition.from_position(positions[2]).lsn,
+            "the confirmation",
         )
-        assert all(confirmed_flush_lsn(shop, f"s{i}_{shop.name}") < WalPosition.of(positions[i]).lsn for i in (0, 1, 3))
+        assert all(
+            confirmed_flush_lsn(shop, f"s{i}_{shop.name}") < WalPosition.from_position(positions[i]).lsn
+            for i in (0, 1, 3)
+        )
         sources[1].stop()
         _insert(shop, 6, 6)
         assert rows(read_all(sources[3], shop)) == _ids(6, 6)

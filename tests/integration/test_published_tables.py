@@ -64,7 +64,7 @@ def test_the_catalog_tells_the_shapes_that_the_stream_brings(every_postgres: Dat
         f"CREATE PUBLICATION q FOR TABLE {of_partition} WITH (publish_via_partition_root = {via_root})"
     )
     with streaming(database, publication=["p", "q"]) as source:
-        told = _sorted(list(source.published()))
+        told = _sorted(list(source.list_published()))
         for insert in _ROWS:
             database.execute(insert)
         streamed = [change.relation for batch in read_all(source, database) for change in batch.changes]
@@ -76,7 +76,7 @@ def test_the_catalog_tells_the_shapes_that_the_stream_brings(every_postgres: Dat
 
 def test_a_publication_that_is_missing_is_refused_before_its_tables_are_asked_for(database: Database) -> None:
     with pytest.raises(SourceRefused, match='publication "p" does not exist'):
-        source_of(database).published()
+        source_of(database).list_published()
 
 
 _PARTITIONED = """
@@ -108,7 +108,7 @@ def test_a_partition_is_told_as_the_table_that_the_stream_brings_it_as(
     for publication in publications:
         database.execute(f"CREATE PUBLICATION {publication}")
     with streaming(database, publication=[publication[0] for publication in publications]) as source:
-        told = list(source.published())
+        told = list(source.list_published())
         database.execute("INSERT INTO top VALUES (1, 1), (1, 11)")
         streamed = [change.relation for batch in read_all(source, database) for change in batch.changes]
     assert {relation.table for relation in told} == set(expected)
@@ -123,7 +123,7 @@ def test_generated_columns_are_told_as_the_stream_has_them(every_postgres: Datab
     database.execute("CREATE TABLE t (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED, v int)")
     database.execute(f"CREATE PUBLICATION p FOR TABLE t {option}")
     with streaming(database) as source:
-        told = list(source.published())
+        told = list(source.list_published())
         database.execute("INSERT INTO t VALUES (1)")
         streamed = [change.relation for batch in read_all(source, database) for change in batch.changes]
     assert told == streamed

@@ -30,8 +30,8 @@ def test_the_first_rule_makes_the_first_event(engine: SparkHandler, database: Da
     handler.attach({"db1": source}, tmp_path)
     handler.start()
     try:
-        source.stream_identity()
-        assert list(handler.review({"db1": source.published()})) == []
+        source.read_stream_identity()
+        assert list(handler.review({"db1": source.list_published()})) == []
         handler.begin_stream("db1", None)
         source.start(None)
         database.execute(found(r"`(INSERT INTO orders [^`]*)`"))

@@ -9,7 +9,7 @@ import pytest
 
 from psql_streamer.model import Batch
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.pgtypes.names import type_name
+from psql_streamer.pgtypes.names import name_type
 from psql_streamer.pipeline.coalescing import cut, merge
 from tests.shared_stream import Event, SharedStream, events
 
@@ -138,4 +138,4 @@ def test_types_are_named_as_postgresql_names_them(stream: SharedStream) -> None:
 
 
 def test_a_type_that_nobody_knows_is_named_by_its_oid() -> None:
-    assert type_name(PostgresType(99_999)) == "oid 99999"
+    assert name_type(PostgresType(99_999)) == "oid 99999"

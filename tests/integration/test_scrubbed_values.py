@@ -51,7 +51,7 @@ def _require_values(database: Database, sql_type: str, kind: PgType | None, text
         cursor.execute("SET timezone = 'UTC'")
         for text in texts:
             for _ in range(TIMES):
-                made = StandIns().of(text, kind)
+                made = StandIns().replace_text(text, kind)
                 try:
                     cursor.execute(f"SELECT %s::{sql_type}", (made,))
                 except psycopg2.Error as error:
@@ -72,14 +72,14 @@ def test_a_stand_in_keeps_to_the_modifier_of_its_type(
     texts = _texts(shared_database, sql_type, literals)
     _require_values(shared_database, sql_type, kind, texts)
     for text in texts:
-        assert len(StandIns().of(text, kind)) == len(text)
+        assert len(StandIns().replace_text(text, kind)) == len(text)
 
 
 @pytest.mark.parametrize("sql_type", sorted(CUSTOM_COLUMNS.keys() - CHECKED))
 def test_a_stand_in_is_of_a_type_of_ones_own(shared_database: Database, sql_type: str) -> None:
     catalog = Catalog(shared_database.dsn, 5.0)
     types = ServerTypes(catalog)
-    with catalog.session() as session:
+    with catalog.open_session() as session:
         types.load(session)
     kind = types.resolve(shared_database.value("SELECT %s::regtype::oid::bigint", sql_type))
     _require_values(shared_database, sql_type, kind, _texts(shared_database, sql_type, CUSTOM_COLUMNS[sql_type]))
@@ -101,7 +101,7 @@ def test_a_stand_in_of_an_array_has_as_many_elements(shared_database: Database, 
         f"SELECT ({literal})::text, pg_typeof({literal})::oid::bigint, array_dims({literal})"
     )[0]
     sql_type = shared_database.value("SELECT format_type(%s, -1)", oid)
-    made = StandIns().of(text, BY_OID[oid])
+    made = StandIns().replace_text(text, BY_OID[oid])
     assert shared_database.value(f"SELECT array_dims(%s::{sql_type})", made) == dimensions
 
 

@@ -15,7 +15,7 @@ from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.slot_creation import create_slot
 from sources.postgres.snapshot.keyless import KeylessTables
-from sources.postgres.snapshot.tables import snapshot_tables
+from sources.postgres.snapshot.tables import list_snapshot_tables
 from tests.database import Database
 from tests.source_at_work import wait_for
 from tests.tcp_proxy import TcpProxy
@@ -48,9 +48,9 @@ class _Making:
         assert f'slot "{self.slot}" waits for the transaction of PID' in str(self.failure)
 
     def _make(self) -> None:
-        with self.catalog.session() as session:
+        with self.catalog.open_session() as session:
             tables = KeylessTables(
-                self.catalog, self._options, snapshot_tables(session, ["p"], ServerTypes(self.catalog).resolve)
+                self.catalog, self._options, list_snapshot_tables(session, ["p"], ServerTypes(self.catalog).resolve)
             )
         try:
             if self._keyless:

@@ -27,13 +27,13 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR T
 
 def started(database: Database, **more: object) -> Consumer:
     consumer = Consumer(snapshotting(database, **more))
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)
     return consumer
 
 
 def reads(batch: Batch | None) -> int:
-    return 0 if batch is None else sum(rows for *_, kind, rows in batch.counts() if kind is RowOp.READ)
+    return 0 if batch is None else sum(rows for *_, kind, rows in batch.count_changes() if kind is RowOp.READ)
 
 
 @pytest.mark.behaviour("N1")
@@ -48,7 +48,7 @@ def test_the_rows_that_were_there_come_and_then_what_changes(database: Database)
         consumer.source.stop()
     assert consumer.fold.reads == 1000
     consumer.fold.assert_equals(database, "public.t")
-    [shown] = consumer.source.snapshots()
+    [shown] = consumer.source.list_snapshots()
     assert (shown.state, shown.rows, shown.on_demand) == (SnapshotState.DONE, 1000, False)
     assert [(table.table, table.state, table.rows) for table in shown.tables] == [("public.t", TableState.DONE, 1000)]
 
@@ -103,7 +103,7 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
         consumer.source.set_snapshots([SnapshotRequest("now", asked_at=1.0)])
         _read_for_a_second(consumer)
         assert consumer.fold.reads == 0
-        assert "waits for transactions that were writing to public.t" in consumer.source.snapshots()[0].reason
+        assert "waits for transactions that were writing to public.t" in consumer.source.list_snapshots()[0].reason
         _let_commits_go(database)
         consumer.until_done()
     finally:
@@ -146,7 +146,7 @@ def test_a_start_behind_a_commit_that_others_cannot_see_reads_nothing_before_the
 def test_a_chunk_behind_wal_that_is_not_written_out_comes_though_no_standby_confirms_commits(
     own_postgres: EmbeddedPostgres,
 ) -> None:
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 100) i")
     database.execute("CREATE TABLE other (id int)")
     consumer = started(database, mode="never", parallel=1)
@@ -177,7 +177,7 @@ def _waiting_for_a_standby(server: EmbeddedPostgres) -> Database:
     """A server on which those commits that ask for it wait for a standby that never comes."""
     server.settings |= {"synchronous_standby_names": "nobody", "synchronous_commit": "local"}
     server.restart()
-    return Database("postgres", server.dsn(), server.version)
+    return Database("postgres", server.build_dsn(), server.version)
 
 
 def _let_commits_go(database: Database) -> None:
@@ -247,7 +247,7 @@ def test_a_snapshot_on_demand_waits_runs_pauses_and_is_cancelled(database: Datab
         for _ in range(20):
             consumer.read()
         assert consumer.fold.reads == paused
-        assert consumer.source.snapshots()[0].state is SnapshotState.PAUSED
+        assert consumer.source.list_snapshots()[0].state is SnapshotState.PAUSED
         consumer.source.set_snapshots([request])
         consumer.until_done()
         assert consumer.fold.reads == 500
@@ -258,7 +258,7 @@ def test_a_snapshot_on_demand_waits_runs_pauses_and_is_cancelled(database: Datab
         consumer.source.set_snapshots([request, SnapshotRequest("two", (), Wanted.CANCEL, 2.0)])
         consumer.until_done()
         assert consumer.fold.reads < 1500
-        assert [one.state for one in consumer.source.snapshots()] == [SnapshotState.DONE, SnapshotState.CANCELLED]
+        assert [one.state for one in consumer.source.list_snapshots()] == [SnapshotState.DONE, SnapshotState.CANCELLED]
     finally:
         consumer.source.stop()
 
@@ -332,12 +332,12 @@ def test_a_stop_while_tables_without_a_key_are_read_begins_with_another_slot(dat
     database.execute("INSERT INTO keyless VALUES (5000)")
     source = snapshotting(database)
     consumer.source.stop()
-    source.stream_identity()
+    source.read_stream_identity()
     assert consumer.position is not None
     start_again(source, consumer.position)
     count = 0
     try:
-        while not all(one.state.ended for one in source.snapshots()):
+        while not all(one.state.ended for one in source.list_snapshots()):
             batch = source.read(0.05)
             if batch is not None:
                 count += reads(batch)
@@ -366,13 +366,13 @@ def test_tables_without_a_key_are_read_anew_when_their_session_ends(database: Da
             wait_for(lambda: consumer.read() is None and False, "the end of the session")
         start_again(consumer.source, consumer.position)
         count = 0
-        while not all(one.state.ended for one in consumer.source.snapshots()):
+        while not all(one.state.ended for one in consumer.source.list_snapshots()):
             batch = consumer.source.read(0.05)
             if batch is not None:
                 count += reads(batch)
                 consumer.source.confirm(batch.position)
         assert count == 1000
-        assert [one.state for one in consumer.source.snapshots()] == [SnapshotState.DONE]
+        assert [one.state for one in consumer.source.list_snapshots()] == [SnapshotState.DONE]
     finally:
         consumer.source.stop()
 
@@ -395,7 +395,7 @@ def test_a_table_that_may_not_be_read_fails_and_the_others_are_read(database: Da
             consumer.source.stop()
     finally:
         database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-    [shown] = consumer.source.snapshots()
+    [shown] = consumer.source.list_snapshots()
     assert shown.state is SnapshotState.FAILED
     assert f'GRANT SELECT ON "public"."secret" TO {role}' in shown.reason
     assert consumer.fold.reads == 1
@@ -404,16 +404,16 @@ def test_a_table_that_may_not_be_read_fails_and_the_others_are_read(database: Da
 def test_a_position_that_there_is_begins_no_snapshot(database: Database) -> None:
     database.execute(TABLE + "INSERT INTO t VALUES (1)")
     first = source_of(database)
-    first.stream_identity()
+    first.read_stream_identity()
     first.start(None)
     while (batch := first.read(0.1)) is None:
         database.execute("SELECT pg_logical_emit_message(true, 'x', '')")
     first.stop()
     source = snapshotting(database)
-    source.stream_identity()
+    source.read_stream_identity()
     start_again(source, batch.position)
     try:
-        assert source.snapshots() == []
+        assert source.list_snapshots() == []
     finally:
         source.stop()
 
@@ -440,12 +440,12 @@ def test_snapshots_that_ended_stay_so_when_the_stream_begins_anew(database: Data
         for count in range(1, 8):
             consumer.source.set_snapshots([SnapshotRequest(f"s{at}", asked_at=1.0 + at) for at in range(count)])
             consumer.until_done()
-        before = [(one.id, one.state, one.rows) for one in consumer.source.snapshots()]
+        before = [(one.id, one.state, one.rows) for one in consumer.source.list_snapshots()]
         assert consumer.position is not None
         start_again(consumer.source, consumer.position)
         consumer.until_done()
         consumer.until_level(database)
-        assert sorted((one.id, one.state, one.rows) for one in consumer.source.snapshots()) == sorted(before)
+        assert sorted((one.id, one.state, one.rows) for one in consumer.source.list_snapshots()) == sorted(before)
     finally:
         consumer.source.stop()
     assert consumer.fold.reads == 80
@@ -471,9 +471,11 @@ def test_rows_of_a_transaction_that_began_before_its_table_was_published_are_not
             cursor.execute("INSERT INTO late VALUES (1)")
             database.execute("ALTER PUBLICATION p ADD TABLE late")
             consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
-            while consumer.fold.reads < 1 or not consumer.source.snapshots()[0].reason:
+            while consumer.fold.reads < 1 or not consumer.source.list_snapshots()[0].reason:
                 consumer.read()
-            assert "waits for transactions that were writing to public.late" in consumer.source.snapshots()[0].reason
+            assert (
+                "waits for transactions that were writing to public.late" in consumer.source.list_snapshots()[0].reason
+            )
             cursor.execute("INSERT INTO late VALUES (2)")
             writer.commit()
         consumer.until_done()
@@ -517,7 +519,7 @@ def test_a_condition_that_fails_on_the_server_ends_the_table_and_shows_no_value(
         consumer.until_done(10.0)
     finally:
         consumer.source.stop()
-    [shown] = consumer.source.snapshots()
+    [shown] = consumer.source.list_snapshots()
     assert reason in shown.reason
     assert "hunter2" not in shown.reason + caplog.text
 
@@ -533,7 +535,7 @@ def test_the_last_snapshots_that_ended_are_shown(database: Database) -> None:
             consumer.until_done()
     finally:
         consumer.source.stop()
-    assert [one.id for one in consumer.source.snapshots()] == [f"s{at}" for at in range(4, 25)]
+    assert [one.id for one in consumer.source.list_snapshots()] == [f"s{at}" for at in range(4, 25)]
 
 
 def test_a_reader_that_fails_says_so_and_tries_again(
@@ -549,7 +551,7 @@ def test_a_reader_that_fails_says_so_and_tries_again(
 
     monkeypatch.setattr(readers, "read_chunk", read_or_fail)
     consumer = Consumer(source_of(database, snapshot={"mode": "initial", "parallel": 1}, startRetryInterval="50ms"))
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)
     try:
         consumer.until_done()

@@ -34,7 +34,7 @@ def test_a_snapshot_that_goes_on_before_another_of_the_same_table_gives_nothing_
         consumer.until_level(database)
     finally:
         consumer.source.stop()
-    assert [one.state for one in consumer.source.snapshots()] == [SnapshotState.DONE] * 2
+    assert [one.state for one in consumer.source.list_snapshots()] == [SnapshotState.DONE] * 2
     consumer.fold.assert_equals(database, "public.t")
 
 
@@ -63,7 +63,7 @@ def test_a_table_whose_rows_get_another_order_is_read_from_its_beginning(databas
         consumer.until_level(database)
     finally:
         consumer.source.stop()
-    [shown] = consumer.source.snapshots()
+    [shown] = consumer.source.list_snapshots()
     assert (shown.state, shown.reason) == (SnapshotState.DONE, "")
     column = "id" if "id" in alter and "(code)" not in alter else "code"
     found = {row[column] for row in consumer.fold.tables["public.t"].values() if column in row}
@@ -78,7 +78,7 @@ def test_a_table_that_was_published_while_somebody_wrote_to_it_is_read_behind_th
     """The server streams no change that was made before the table was published, whenever it is committed."""
     own_postgres.settings["max_prepared_transactions"] = "5"
     own_postgres.restart()
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute(TABLE + "CREATE TABLE late (id int PRIMARY KEY, v text); INSERT INTO late VALUES (1, 'old')")
     consumer = started(database, mode="never")
     try:
@@ -89,7 +89,7 @@ def test_a_table_that_was_published_while_somebody_wrote_to_it_is_read_behind_th
             consumer.source.set_snapshots([SnapshotRequest("now", (TableRequest("public.late"),), asked_at=1.0)])
             for _ in range(20):
                 consumer.read()
-            assert "waits for transactions" in consumer.source.snapshots()[0].reason
+            assert "waits for transactions" in consumer.source.list_snapshots()[0].reason
             for statement in ends.split("; "):
                 cursor.execute(statement)
         consumer.until_done()

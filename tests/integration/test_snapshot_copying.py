@@ -154,7 +154,7 @@ def test_n16_a_table_that_is_locked_is_waited_for_no_longer_than_the_lock_timeou
         assert 0.1 < time.monotonic() - began < 5
         altering.rollback()
         with reader.transaction(table):
-            assert reader.session.rows("SELECT current_setting('transaction_read_only')") == [("on",)]
+            assert reader.session.read_rows("SELECT current_setting('transaction_read_only')") == [("on",)]
 
 
 @pytest.mark.behaviour("N16")
@@ -180,7 +180,7 @@ def test_n16_what_was_done_under_the_lock_before_is_seen_whole(database: Databas
         assert len(now.relation.columns) == 2
         assert rows_of(copying.read_chunk(reader.connection, now, None, "", 10, 1000)) == [("3", "new")]
         copying.end(reader.connection)
-    assert fences[0].visible(np.array([xid], np.uint64)).all()
+    assert fences[0].select_visible(np.array([xid], np.uint64)).all()
 
 
 @pytest.mark.behaviour("N16")
@@ -200,7 +200,7 @@ def test_n16_the_fence_knows_running_transactions_and_the_end_of_the_wal(every_p
         fence = copying.begin(reader.connection, reader.tables()["t"], 1)
         copying.end(reader.connection)
         now = database.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
-    assert fence.visible(np.array(xids, np.uint64)).tolist() == [False, True]
+    assert fence.select_visible(np.array(xids, np.uint64)).tolist() == [False, True]
     assert fence.lsn >= before
     assert 0 <= now - fence.at_us < 60_000_000
 

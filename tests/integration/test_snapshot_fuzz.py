@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection
 
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.model import Changes, Relation
 from psql_streamer.snapshots import SnapshotRequest, TableRequest, Wanted
 from tests.database import Database, fresh_database
@@ -216,11 +216,11 @@ def chances(database: Database, seed: int) -> Iterator[None]:
             one.stop()
 
 
-@pytest.fixture(scope="module", params=sorted(server_binaries()), ids=lambda version: f"postgres{version}")
+@pytest.fixture(scope="module", params=sorted(find_server_binaries()), ids=lambda version: f"postgres{version}")
 def two_phase_server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
     """Of every version; with prepared transactions, which the servers of other tests do not have."""
     settings = {"max_prepared_transactions": "20"}
-    with EmbeddedPostgres(server_binaries()[request.param], settings=settings) as server:
+    with EmbeddedPostgres(find_server_binaries()[request.param], settings=settings) as server:
         yield server
 
 
@@ -229,7 +229,7 @@ def two_phase_server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgre
 def test_no_read_contradicts_the_stream_and_the_end_equals_the_tables(
     two_phase_server: EmbeddedPostgres, seed: int
 ) -> None:
-    with fresh_database(two_phase_server.dsn(), f"fuzz_{seed}") as database:
+    with fresh_database(two_phase_server.build_dsn(), f"fuzz_{seed}") as database:
         _run(database, seed)
 
 
@@ -237,7 +237,7 @@ def _run(database: Database, seed: int) -> None:
     database.execute(_SCHEMA + _EXTERNAL + f"CREATE PUBLICATION p FOR TABLE {', '.join(_TABLES)}")
     moments = random.Random(seed)
     consumer = Consumer(snapshotting(database, chunkRows=moments.choice((30, 150, 400))), ShapedFold())
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)
     requests: list[SnapshotRequest] = []
     try:

@@ -28,7 +28,7 @@ _REQUEST = SnapshotRequest("now", asked_at=1.0)
 
 def _started(database: Database, **more: object) -> Consumer:
     consumer = Consumer(snapshotting(database, **more))
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)
     return consumer
 
@@ -100,7 +100,7 @@ def test_a_transaction_that_is_streamed_and_not_visible_is_named(
     own_postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(news, "_SAID_AFTER_SECONDS", 0.1)
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute(_SCHEMA)
     consumer = _started(database, mode="never", chunkRows=100)
     waiting = threading.Thread(target=database.execute, args=("INSERT INTO t VALUES (5000)",))

@@ -30,21 +30,21 @@ def standby(own_postgres: EmbeddedPostgres) -> Iterator[Database]:
         "-c",
         "fast",
         "-d",
-        own_postgres.dsn(),
+        own_postgres.build_dsn(),
     ]
-    subprocess.run(copied, check=True, **own_postgres._popen_options())
+    subprocess.run(copied, check=True, **own_postgres._make_popen_options())
     with EmbeddedPostgres(own_postgres.bin_dir, data) as server:
-        yield Database("postgres", server.dsn(), server.version)
+        yield Database("postgres", server.build_dsn(), server.version)
 
 
 def test_a_writer_from_before_the_publication_is_waited_for_on_a_standby(
     own_postgres: EmbeddedPostgres, standby: Database
 ) -> None:
-    primary = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    primary = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     primary.execute(TABLE + "CREATE TABLE late (id int PRIMARY KEY)")
     wait_for(lambda: bool(standby.query("SELECT 1 FROM pg_publication")), "the standby")
     consumer = Consumer(snapshotting(standby, mode="never"))
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     with describing_what_runs(primary):  # a slot on a standby waits for that
         consumer.source.start(None)
         try:
@@ -54,7 +54,7 @@ def test_a_writer_from_before_the_publication_is_waited_for_on_a_standby(
                 there = "SELECT 1 FROM pg_publication_tables WHERE tablename = 'late'"
                 wait_for(lambda: bool(standby.query(there)), "the publication")
                 consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
-                while not consumer.done and not consumer.source.snapshots()[0].reason:
+                while not consumer.done and not consumer.source.list_snapshots()[0].reason:
                     consumer.read()
                 writer.commit()
             consumer.until_done()

@@ -125,19 +125,19 @@ class Consumer:
         self.source.stop()
         fold, self.position, _ = self._kept
         self.fold, self.source = fold.copy(), source
-        source.stream_identity()
+        source.read_stream_identity()
         start_again(source, self.position)
 
     @property
     def done(self) -> bool:
-        return all(one.state.ended for one in self.source.snapshots())
+        return all(one.state.ended for one in self.source.list_snapshots())
 
     def until_done(self, timeout: float = 60.0) -> None:
         def is_done() -> bool:
             self.read()
             if self.position is not None:
                 self.source.confirm(self.position)
-            return bool(self.source.snapshots()) and self.done
+            return bool(self.source.list_snapshots()) and self.done
 
         wait_for(is_done, "the snapshot to end", timeout)
 
@@ -165,7 +165,7 @@ def test_what_is_folded_equals_the_tables_whatever_writers_do_and_wherever_the_s
     database.execute(_SCHEMA)
     moments = random.Random(seed)
     consumer = Consumer(snapshotting(database))
-    consumer.source.stream_identity()
+    consumer.source.read_stream_identity()
     consumer.source.start(None)
     try:
         with writers(database, seed):

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psql_streamer.embedded.postgres import server_binaries
-from sources.postgres.identifiers import quoted_identifier
+from psql_streamer.embedded.postgres import find_server_binaries
+from sources.postgres.identifiers import quote_identifier
 from sources.postgres.snapshot import copying
 from sources.postgres.snapshot.selects import select_behind
 from sources.postgres.snapshot.tables import SnapshotTable
@@ -69,7 +69,7 @@ def readers(postgres_servers: Callable[[int | None], str]) -> Iterator[Callable[
         @cache
         def reader(others: bool) -> Reader:
             # Debian's PostgreSQL has ICU and the extensions, the embedded ones have not.
-            dsn = postgres_servers(min(server_binaries(), default=None) if others else None)
+            dsn = postgres_servers(min(find_server_binaries(), default=None) if others else None)
             database = stack.enter_context(fresh_database(dsn, f"keys_{others}_{random.getrandbits(40)}".lower()))
             database.execute(SCHEMA + "; CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root)")
             for key, table in KEYS.items():
@@ -89,12 +89,12 @@ def keyed(request: pytest.FixtureRequest, readers: Callable[[bool], Reader]) -> 
     if table is None and KEYS[request.param].needs:
         pytest.skip(f"this server cannot do {KEYS[request.param].needs}")
     assert table is not None
-    names = [quoted_identifier(column.name) for column in table.relation.columns]
+    names = [quote_identifier(column.name) for column in table.relation.columns]
     columns = ", ".join(f"format('%s', t.{name}) AS text_{at}" for at, name in enumerate(names))
     return (
         reader,
         table,
-        reader.session.rows(f"SELECT {columns} FROM {table.name} t ORDER BY {KEYS[request.param].order}"),
+        reader.session.read_rows(f"SELECT {columns} FROM {table.name} t ORDER BY {KEYS[request.param].order}"),
     )
 
 
@@ -135,9 +135,11 @@ def test_n13_chunks_of_any_size_bring_every_row_once_in_the_order_of_the_key(key
 def test_n13_a_chunk_begins_where_the_index_has_its_first_row_and_nothing_is_sorted(keyed: Case) -> None:
     reader, table, rows = keyed
     with reader.transaction(table):
-        reader.session.rows("SELECT set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true)")
+        reader.session.read_rows(
+            "SELECT set_config('enable_sort', 'off', true), set_config('enable_seqscan', 'off', true)"
+        )
         for select in select_behind(table, key_of(table, rows[0]), "", lambda text: f"$q${text}$q$"):
-            plan = "\n".join(line for (line,) in reader.session.rows(f"EXPLAIN (COSTS OFF) {select} LIMIT 2"))
+            plan = "\n".join(line for (line,) in reader.session.read_rows(f"EXPLAIN (COSTS OFF) {select} LIMIT 2"))
             assert "Index Cond" in plan, plan
             assert "Sort\n" not in plan, plan
             assert "Filter" not in plan, plan

@@ -9,7 +9,7 @@ import pytest
 from psycopg2.extensions import make_dsn
 
 from psql_streamer.errors import SourceError
-from sources.postgres.snapshot.tables import describe_shape, refusal
+from sources.postgres.snapshot.tables import describe_shape, find_refusal
 from tests.database import Database
 from tests.snapshot_reading import Reader, Row, reading, texts
 from tests.source_at_work import read_all, streaming
@@ -237,7 +237,7 @@ def as_role(database: Database) -> Database:
 def test_n11_what_the_role_may_not_read_is_said_with_the_grant_to_run(guarded: Database) -> None:
     with reading(as_role(guarded)) as reader:
         tables = reader.tables()
-        found = {name: refusal(reader.session, table) for name, table in tables.items()}
+        found = {name: find_refusal(reader.session, table) for name, table in tables.items()}
         assert found == {
             "inside": (
                 f"role {ROLE} may not use the schema of closed.inside",
@@ -275,12 +275,12 @@ def test_n11_the_grants_and_remedies_that_are_named_are_enough(guarded: Database
     guarded.execute(f"GRANT SELECT ON closed.inside TO {ROLE}")
     with reading(as_role(guarded)) as reader:
         for table in reader.tables().values():
-            refused = refusal(reader.session, table)
+            refused = find_refusal(reader.session, table)
             if refused:
                 guarded.execute(refused[1].partition(", or ")[0])
     with reading(as_role(guarded)) as reader:
         for table in reader.tables().values():
-            assert refusal(reader.session, table) is None
+            assert find_refusal(reader.session, table) is None
             assert reader.rows(table) == []
 
 
@@ -288,6 +288,6 @@ def test_n11_the_grants_and_remedies_that_are_named_are_enough(guarded: Database
 def test_n11_a_table_whose_inserts_and_updates_are_not_published_is_refused(database: Database) -> None:
     database.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t WITH (publish = 'delete')")
     with reading(database) as reader:
-        refused = refusal(reader.session, reader.tables()["t"])
+        refused = find_refusal(reader.session, reader.tables()["t"])
     assert refused is not None
     assert refused[0] == "no publication streams inserts or updates of public.t"

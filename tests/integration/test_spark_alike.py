@@ -133,4 +133,4 @@ def test_tables_of_one_shape_say_where_their_rows_go(spark: Any, jobs: list[str]
     assert len(jobs) == 1
     assert set(records.topic_names) == {f"t.{table}" for table in TABLES}
     for at in range(len(records)):
-        assert records.topic_of(at) == f"t.{records.table_of(at).removeprefix('public.')}"
+        assert records.look_up_topic(at) == f"t.{records.look_up_table(at).removeprefix('public.')}"

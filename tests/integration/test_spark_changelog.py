@@ -54,9 +54,9 @@ class Stream:
 
     def start(self, position: Position | None = None) -> Stream:
         self.handler.start()
-        self.source.stream_identity()
+        self.source.read_stream_identity()
         assert [
-            one for one in self.handler.review({"db1": self.source.published()}) if one.severity is Severity.ERROR
+            one for one in self.handler.review({"db1": self.source.list_published()}) if one.severity is Severity.ERROR
         ] == []
         self.handler.begin_stream("db1", position)
         self.source.start(position)

@@ -197,7 +197,7 @@ def meet_a_huge_row() -> None:
             if kind == "HandlerUnavailable":
                 handler.start()
     handler._options = SparkOptions(**{**handler._options.model_dump(), "on_error": "dead-letter"})
-    handler._rules = Rules(handler._options.rules_of(None), "dead-letter")
+    handler._rules = Rules(handler._options.select_rules(None), "dead-letter")
     result = handler.handle(given)
     aside = [one.changes.seq.tolist() for one in result.rejections]
     print(f"{aside} aside, {[part.seq.tolist() for part in result.changes]} made")

@@ -46,7 +46,7 @@ def test_a_rule_says_topic_key_and_headers_and_none_of_it_is_part_of_the_row(spa
 def test_events_of_a_rule_go_where_it_says(spark: Any) -> None:
     rule = {"sql": "SELECT *, IF(amount > 15, 'big', NULL) AS _topic, customer AS _key FROM changes"}
     records = encoder_of("event", ROUTER, {}).encode(spark(orders=rule).handle(batch(shop())))
-    assert [(records.topic_of(at), records.keys[at].as_py()) for at in range(len(records))] == [
+    assert [(records.look_up_topic(at), records.keys[at].as_py()) for at in range(len(records))] == [
         ("t.public.orders", b"ann"),
         ("t.public.orders", b"old bob"),
         ("big", b"bob"),
@@ -224,6 +224,6 @@ def test_parts_may_go_to_topics_of_their_own(spark: Any) -> None:
     )
     made = spark(orders={"sql": rule}).handle(batch(shop()))
     records = encoder_of("event", Router({}, "", ""), {}).encode(made)
-    found = [(records.topic_of(at), int(records.seq[at]), records.part_of(at)) for at in range(len(records))]
+    found = [(records.look_up_topic(at), int(records.seq[at]), records.find_part(at)) for at in range(len(records))]
     assert found == [("orders", 0, None), ("orders", 1, 0), ("audit", 1, 1), ("orders", 2, None), ("orders", 3, None)]
     assert values(only(made), "id") == [b"1", b"2", b"2", b"4"]

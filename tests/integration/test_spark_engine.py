@@ -24,7 +24,7 @@ import pytest
 from psql_streamer.errors import HandlerError, HandlerRefused, StreamerError
 from psql_streamer.interfaces import Status
 from psql_streamer.spark.handler import SparkHandler
-from psql_streamer.spark.last_words import last_words, way_it_ended
+from psql_streamer.spark.last_words import describe_exit, find_last_words
 from psql_streamer.spark.options import SparkOptions
 from tests.spark_changes import EVERY, INSERT, batch, changes, only, shop, values
 
@@ -80,8 +80,8 @@ def test_pyspark_that_is_not_installed_is_a_finding_and_refused_at_start(monkeyp
     ],
 )
 def test_the_end_of_a_jvm_is_told_by_its_exit_code_and_its_last_words(code: int, said: list[str], told: str) -> None:
-    last = last_words(said)
-    assert (way_it_ended(code) + (f": {last}" if last else "")).endswith(told)
+    last = find_last_words(said)
+    assert (describe_exit(code) + (f": {last}" if last else "")).endswith(told)
 
 
 def test_without_rules_there_is_no_engine_and_batches_come_back_as_they_are(engine: SparkHandler) -> None:

@@ -55,8 +55,8 @@ def told(part: Changes) -> list[tuple[str, list[Any]]]:
     """What consumers are told: (action, values of the key) in the order of the events."""
     key = tuple(at for at, one in enumerate(part.columns) if one.key)
     return [
-        (rows.op.action, rows.key_cells(rows.image).tuples.values.to_pylist())
-        for rows in split(CellTable.of([part]), Keys([key]), Unchanged())
+        (rows.op.action, rows.select_key_cells(rows.image).tuples.values.to_pylist())
+        for rows in split(CellTable.from_changes([part]), Keys([key]), Unchanged())
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psql_streamer.cells import cells_of
+from psql_streamer.cells import convert_to_cells
 from tests.per_row_fields import batch_with, filled_changes, values_by_order
 
 
@@ -13,4 +13,6 @@ def test_rows_that_come_back_from_spark_keep_their_fields(spark: Any) -> None:
     given = {**values_by_order(orders), **values_by_order(visits)}
     handler = spark(orders={"sql": "SELECT *, upper(note) AS loud FROM changes WHERE id <> 4"})
     handled = handler.handle(batch_with(orders, visits, transactions=2))
-    assert values_by_order(cells_of(handled.changes)) == {order: one for order, one in given.items() if order != 4}
+    assert values_by_order(convert_to_cells(handled.changes)) == {
+        order: one for order, one in given.items() if order != 4
+    }

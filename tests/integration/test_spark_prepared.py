@@ -23,7 +23,7 @@ from psql_streamer.spark.arrow_rows import ArrowRows
 from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.handler import SparkHandler
-from psql_streamer.spark.prepared import prepared_rules
+from psql_streamer.spark.prepared import make_prepared_rules
 from tests.encoding import encoder_of
 from tests.kafka_sinks import wait_until
 from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, column, only, shop, values
@@ -306,7 +306,7 @@ def test_settings_of_queries_hold_for_prepared_rules(spark: Any) -> None:
 def test_nothing_is_prepared_where_arrow_has_large_types(spark: Any) -> None:
     session = spark({}, orders={"sql": RULES["derived"]})._pool.spark
     session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
-    assert prepared_rules(session) is None
+    assert make_prepared_rules(session) is None
 
 
 @pytest.mark.parametrize("on_error", ["stop", "dead-letter", "null"])

@@ -9,12 +9,12 @@ from uuid import UUID, uuid5
 import numpy as np
 import pytest
 
-from psql_streamer.cells import cells_of
+from psql_streamer.cells import convert_to_cells
 from psql_streamer.errors import HandlerError
 from psql_streamer.events.routing import Router
 from psql_streamer.model import NO_PLACE, Batch, ReplicaIdentity, RowOp
 from psql_streamer.pipeline.coalescing import merge
-from psql_streamer.spark.putting_aside import identity
+from psql_streamer.spark.putting_aside import list_identities
 from psql_streamer.testing.batches import check_batch
 from tests.encoding import encoder_of
 from tests.snapshots import INITIAL, MOMENT, NOTES, ON_DEMAND, ROWS, chunk, gone
@@ -66,7 +66,7 @@ def test_rows_of_a_snapshot_that_a_rule_cannot_take_are_put_aside_as_what_they_a
     (rejection,) = result.rejections
     alone = replace(result, changes=(rejection.changes,), rejections=())
     (value,) = encoder_of("event", Router({}, "", "t"), {}).encode(alone).values.to_pylist()
-    uuid = cells_of(given.changes).uuid
+    uuid = convert_to_cells(given.changes).uuid
     assert uuid is not None
     assert b'"UUID":"%s"' % uuid[1] in value
     assert '"Snapshot":"żółć-2","OnDemand":true'.encode() in value
@@ -81,7 +81,7 @@ def test_a_row_of_a_snapshot_that_stops_a_rule_is_called_by_its_snapshot(spark: 
 def test_rows_of_chunks_at_one_lsn_are_told_apart() -> None:
     one = only(merge([chunk(number=1), chunk(number=2)]))
     transactions = merge([chunk(number=1), chunk(number=2)]).transactions
-    assert len(set(identity(one, transactions))) == len(one) == 2 * len(ROWS)
+    assert len(set(list_identities(one, transactions))) == len(one) == 2 * len(ROWS)
     assert np.unique(transactions.commit).tolist() == [COMMIT]
     assert one.place is None or (one.place == NO_PLACE).all()
 

@@ -299,7 +299,7 @@ def test_keys_of_several_columns_use_the_index(every_schema: Schema) -> None:
     )
     with polling(every_schema, "visits", batchSize=3) as source:
         found = [row["n"] for row in read_rows(source, 20)]
-        statement = source._tables[f"{every_schema.name}.visits"].table.rows_statement(
+        statement = source._tables[f"{every_schema.name}.visits"].table.make_rows_statement(
             ("s1", "2026-01-01 10:00:00.5", 1), ("s1", "2026-01-01 10:00:01.5", 7), 100
         )
         sql = str(statement.compile(dialect=source._url.get_dialect()(), compile_kwargs={"literal_binds": True}))

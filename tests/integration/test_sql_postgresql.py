@@ -12,7 +12,7 @@ import pytest
 from psycopg2.extensions import connection
 from sqlalchemy.engine import Connection
 
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity
 from sources.sql.polled_table import PolledTable
@@ -127,7 +127,7 @@ def test_a_transaction_that_begins_during_a_poll_is_waited_for(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Locks are looked at behind the largest key: whoever holds a smaller one took his lock before."""
-    look_for_largest = PolledTable.largest
+    look_for_largest = PolledTable.find_largest
     begun: list[str] = []
 
     with orders.session() as late, polling(orders) as source:
@@ -139,7 +139,7 @@ def test_a_transaction_that_begins_during_a_poll_is_waited_for(
                 orders.execute("INSERT INTO orders (note) VALUES ('early')")
             return look_for_largest(table, session, **bounds)
 
-        monkeypatch.setattr(PolledTable, "largest", largest)
+        monkeypatch.setattr(PolledTable, "find_largest", largest)
         assert rows_of(read_quiet(source)) == []
         late.commit()
         assert notes(source, 2) == ["late", "early"]
@@ -192,11 +192,11 @@ def test_a_transaction_that_reads_and_one_that_writes_elsewhere_hold_nothing_up(
 
 
 def test_a_prepared_transaction_is_waited_for() -> None:
-    binaries = server_binaries()
+    binaries = find_server_binaries()
     settings = {"max_prepared_transactions": "5"}
     with (
         EmbeddedPostgres(binaries[max(binaries)], settings=settings) as server,
-        fresh_database(server.dsn(), "shop") as database,
+        fresh_database(server.build_dsn(), "shop") as database,
     ):
         database.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
         with database.session() as late, polling(database) as source:
@@ -348,7 +348,7 @@ def test_the_statements_of_a_poll_use_the_index(database: Database) -> None:
     with polling(database, *ends) as source:
         for name, (cursor, to) in ends.items():
             table = source._tables[f"public.{name}"].table
-            statement = table.rows_statement(cursor, to, 100).compile(
+            statement = table.make_rows_statement(cursor, to, 100).compile(
                 dialect=source._url.get_dialect()(), compile_kwargs={"literal_binds": True}
             )
             plan = database.query(f"EXPLAIN {statement}".replace("%%", "%"))
@@ -488,7 +488,7 @@ def test_a_view_is_read_by_time_for_its_tables_are_not_known(orders: Database) -
 def test_a_database_that_is_away_is_unavailable_and_its_password_is_not_shown(orders: Database) -> None:
     source = sql_source("postgresql+psycopg2://me:hunter2-of-mine@127.0.0.1:1/shop", "orders")
     with pytest.raises(SourceUnavailable) as caught:
-        source.stream_identity()
+        source.read_stream_identity()
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(source.options)
 

@@ -601,7 +601,7 @@ def shop_file(file: Path) -> Path:
 @REPLACED
 def test_a_file_that_is_replaced_is_noticed(shop_file: Path, replace: Callable[[Path], None]) -> None:
     source = sqlite_shop(shop_file).source()
-    source.stream_identity()
+    source.read_stream_identity()
     with started(source):
         read_rows(source, 1)
         replace(shop_file)
@@ -617,21 +617,21 @@ def test_a_file_that_is_replaced_between_two_starts_is_noticed(
     shop_file: Path, replace: Callable[[Path], None]
 ) -> None:
     source = sqlite_shop(shop_file).source()
-    position = StoredPosition(Position({}, ""), source.stream_identity())
+    position = StoredPosition(Position({}, ""), source.read_stream_identity())
     source.stop()
     again = sqlite_shop(shop_file).source()
-    assert choose_position(again, position, again.stream_identity()).position == position.position
+    assert choose_position(again, position, again.read_stream_identity()).position == position.position
     again.stop()
     replace(shop_file)
     another = sqlite_shop(shop_file).source()
     with pytest.raises(PositionRefused, match="was made with"):
-        choose_position(another, position, another.stream_identity())
+        choose_position(another, position, another.read_stream_identity())
 
 
 def test_a_position_that_knows_the_inode_alone_is_taken(shop_file: Path) -> None:
     source = sqlite_shop(shop_file).source()
     identity = {"database": str(shop_file), "inode": str(shop_file.stat().st_ino)}
-    choose_position(source, StoredPosition(Position({}, ""), identity), source.stream_identity())
+    choose_position(source, StoredPosition(Position({}, ""), identity), source.read_stream_identity())
 
 
 @pytest.mark.parametrize("journal", ["DELETE", "WAL"])
@@ -639,7 +639,7 @@ def test_what_is_done_to_a_file_in_ordinary_use_makes_no_other_file_of_it(shop_f
     shop = sqlite_shop(shop_file)
     execute_alone(shop_file, f"PRAGMA journal_mode = {journal}")
     source = shop.source()
-    identity = source.stream_identity()
+    identity = source.read_stream_identity()
     with started(source):
         read_rows(source, 1)
         for statement in ("VACUUM", "ANALYZE", "REINDEX", "PRAGMA wal_checkpoint(TRUNCATE)"):
@@ -651,7 +651,7 @@ def test_what_is_done_to_a_file_in_ordinary_use_makes_no_other_file_of_it(shop_f
             copy.backup(here)
         insert(shop, "b")
         assert notes(read_rows(source, 1)) == ["b"]
-        assert source.stream_identity() == identity
+        assert source.read_stream_identity() == identity
 
 
 def execute_alone(file: Path, statement: str) -> None:
@@ -666,7 +666,7 @@ def test_the_file_is_held_while_the_source_runs_and_let_go_when_it_stops(shop_fi
 
     source = sqlite_shop(shop_file).source()
     for _ in range(2):
-        source.stream_identity()
+        source.read_stream_identity()
         with started(source):
             read_rows(source, 1)
             assert is_held()
@@ -766,7 +766,7 @@ def test_check_warns_of_keys_that_are_given_again(file: Path) -> None:
 
 def test_a_file_that_is_not_there_or_no_database_is_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceRefused, match="no such file"):
-        sqlite_shop(tmp_path / "nowhere").source().stream_identity()
+        sqlite_shop(tmp_path / "nowhere").source().read_stream_identity()
     file.write_text("no database at all, but long enough to have a header of its own" * 10)
     with pytest.raises(SourceRefused, match="not a database"):
         sqlite_shop(file).source().start(None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from psycopg2.extensions import make_dsn
 
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.model import Batch, Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.database import Database, fresh_database
@@ -33,7 +33,7 @@ def tls_server() -> Iterator[EmbeddedPostgres]:
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl on PATH to make a certificate with")
-    folders = [folder for folder in server_binaries().values() if _has_tls(folder)]
+    folders = [folder for folder in find_server_binaries().values() if _has_tls(folder)]
     if not folders:
         pytest.skip("no PostgreSQL on this machine was built with OpenSSL")
     server = EmbeddedPostgres(folders[-1])
@@ -56,7 +56,7 @@ def tls_server() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture
 def encrypted(tls_server: EmbeddedPostgres) -> Iterator[Database]:
     """A fresh database, over TLS."""
-    dsn = make_dsn(tls_server.dsn(tcp=True), sslmode="require")
+    dsn = make_dsn(tls_server.build_dsn(tcp=True), sslmode="require")
     with fresh_database(dsn, f"test_{time.monotonic_ns()}") as database:
         database.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE unpublished (id int)")
         database.execute("CREATE PUBLICATION p FOR TABLE t")
@@ -83,7 +83,7 @@ def _last(batches: list[Batch]) -> Position:
 
 
 def test_tls_gives_the_same_changes_as_the_plain_socket(tls_server: EmbeddedPostgres, encrypted: Database) -> None:
-    plain = Database(encrypted.name, make_dsn(tls_server.dsn(encrypted.name)), encrypted.version)
+    plain = Database(encrypted.name, make_dsn(tls_server.build_dsn(encrypted.name)), encrypted.version)
     with (
         streaming(encrypted, replicationSlot="s_tls") as over_tls,
         streaming(plain, replicationSlot="s_plain") as over_socket,
@@ -151,12 +151,12 @@ def test_the_server_is_told_nothing_over_tls_that_was_not_confirmed(encrypted: D
             encrypted.execute("INSERT INTO unpublished VALUES (1)")
         assert confirmed_flush_lsn(encrypted) == start
         source.confirm(position)
-        wait_for(lambda: confirmed_flush_lsn(encrypted) == WalPosition.of(position).lsn, "the confirmation")
+        wait_for(lambda: confirmed_flush_lsn(encrypted) == WalPosition.from_position(position).lsn, "the confirmation")
         quiet_until = time.monotonic() + 3
         while time.monotonic() < quiet_until:
             source.read(0.1)
             encrypted.execute("INSERT INTO unpublished VALUES (1)")
-            assert confirmed_flush_lsn(encrypted) == WalPosition.of(position).lsn
+            assert confirmed_flush_lsn(encrypted) == WalPosition.from_position(position).lsn
 
 
 def test_an_idle_stream_over_tls_moves_the_slot_on(encrypted: Database) -> None:

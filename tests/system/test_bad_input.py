@@ -140,7 +140,7 @@ def test_a_dsn_with_a_port_that_is_no_number(setup: Setup, database: Database) -
 
 
 def test_a_wrong_password(own_postgres: EmbeddedPostgres, setup: Setup, database: Database) -> None:
-    with psycopg2.connect(own_postgres.dsn()) as session, session.cursor() as cursor:
+    with psycopg2.connect(own_postgres.build_dsn()) as session, session.cursor() as cursor:
         cursor.execute("SET password_encryption = 'scram-sha-256'; CREATE ROLE streamer LOGIN REPLICATION PASSWORD 'x'")
     session.close()
     (own_postgres.data_dir / "pg_hba.conf").write_text(
@@ -149,7 +149,7 @@ def test_a_wrong_password(own_postgres: EmbeddedPostgres, setup: Setup, database
         "host replication all 127.0.0.1/32 scram-sha-256\n"
     )
     own_postgres.restart()
-    dsn = make_dsn(own_postgres.dsn(tcp=True), user="streamer", password=SECRET)
+    dsn = make_dsn(own_postgres.build_dsn(tcp=True), user="streamer", password=SECRET)
     ended = setup.replaced(database.dsn, dsn).ended()
     _says(
         ended,

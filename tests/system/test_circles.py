@@ -81,8 +81,8 @@ def test_clusters_with_one_id_are_told_apart_by_the_ids_of_their_topics(kafka: s
     """Copies of one compose file have one cluster id."""
     create_topic(kafka, topic_prefix)
     source = source_of(kafka, topic_prefix)
-    source.stream_identity()
-    read = source.topics_read()
+    source.read_stream_identity()
+    read = source.describe_topics_read()
     assert read is not None
     sink = KafkaSink("k", options(other_address(kafka), topicFallback=topic_prefix), Canned([]))
     assert sink.find_circle(read) == topic_prefix

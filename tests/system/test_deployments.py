@@ -13,9 +13,9 @@ from pymysql.constants import CLIENT
 
 from psql_streamer.embedded.binlog_server import BinlogServer
 from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.embedded.mariadb_binaries import mariadb_binaries
+from psql_streamer.embedded.mariadb_binaries import provide_mariadb_binaries
 from psql_streamer.embedded.ports import LOOPBACK
-from psql_streamer.embedded.postgres import EmbeddedPostgres, server_binaries
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from tests.deployment import DeployedService, Deployment
 from tests.kafka_reader import Record, consume
 from tests.mariadb import Schema
@@ -44,7 +44,7 @@ def broker() -> Iterator[str]:
 def mariadb_shop() -> Iterator[Schema]:
     """The server of the two machines, and its database as the image makes it."""
     settings = LITTLE_ROOM | TWO_MACHINES.server_options("mariadb")
-    with BinlogServer("MariaDB", mariadb_binaries(), None, settings) as server:
+    with BinlogServer("MariaDB", provide_mariadb_binaries(), None, settings) as server:
         with pymysql.connect(
             host=server.host, port=server.port, user="root", client_flag=CLIENT.MULTI_STATEMENTS
         ) as session:
@@ -55,7 +55,7 @@ def mariadb_shop() -> Iterator[Schema]:
 @pytest.fixture
 def postgres_shop() -> Iterator[EmbeddedPostgres]:
     """The server of the one machine, and its database as the image makes it."""
-    binaries = server_binaries()
+    binaries = find_server_binaries()
     settings = POSTGRES_AS_SHIPPED | ONE_MACHINE.server_options("postgres")
     with EmbeddedPostgres(binaries[max(binaries)], settings=settings) as server:
         run(server, "CREATE DATABASE shop", "postgres")
@@ -64,7 +64,7 @@ def postgres_shop() -> Iterator[EmbeddedPostgres]:
 
 
 def run(server: EmbeddedPostgres, sql: str, database: str = "shop") -> None:
-    session = psycopg2.connect(server.dsn(database))
+    session = psycopg2.connect(server.build_dsn(database))
     session.autocommit = True
     session.cursor().execute(sql)
     session.close()

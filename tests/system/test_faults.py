@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def database_of_its_own(own_postgres: EmbeddedPostgres) -> Database:
     """On a server of this test alone, with the tables of the write load."""
-    database = Database("postgres", own_postgres.dsn(), own_postgres.version)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
     database.execute(SCHEMA)
     return database
 

@@ -66,7 +66,7 @@ def test_a_position_of_another_cluster_is_refused_until_it_is_forgotten(
 ) -> None:
     database.execute(_SCHEMA)
     with (
-        fresh_database(own_postgres.dsn(), database.name) as other,
+        fresh_database(own_postgres.build_dsn(), database.name) as other,
         Service(tmp_path, _config(database)) as service,
     ):
         other.execute(_SCHEMA)
@@ -125,7 +125,7 @@ def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
 ) -> None:
     database.execute(_SCHEMA)
     with (
-        fresh_database(own_postgres.dsn(), database.name) as other,
+        fresh_database(own_postgres.build_dsn(), database.name) as other,
         TcpProxy(int(parse_dsn(database.dsn)["port"])) as proxy,
         Service(tmp_path, _config(replace(database, dsn=proxy.dsn(database.dsn)))) as service,
     ):
@@ -148,7 +148,9 @@ def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
         assert "was made with" in said
         assert "500 insert" not in service.log.read_text(), "rows of the other cluster"
         assert other.query("SELECT confirmed_flush_lsn FROM pg_replication_slots") == confirmed
-        assert WalPosition.of(_position(service)).lsn <= Lsn.parse(database.value("SELECT pg_current_wal_lsn()::text"))
+        assert WalPosition.from_position(_position(service)).lsn <= Lsn.parse(
+            database.value("SELECT pg_current_wal_lsn()::text")
+        )
 
 
 @pytest.mark.behaviour("R7")
@@ -197,7 +199,7 @@ def test_an_override_leaves_a_snapshot_where_it_is(database: Database, tmp_path:
         stored = _position(service)
         [before] = stored.data["snapshots"]
         assert before["state"] == "running", "the snapshot was over too soon: the test shows nothing"
-        wanted = f'[source.db1]\nwalPositionOverride = "{WalPosition.of(stored).lsn}"'
+        wanted = f'[source.db1]\nwalPositionOverride = "{WalPosition.from_position(stored).lsn}"'
         service.config.write_text(service.config.read_text().replace("[source.db1]", wanted))
         service.start()
         service.until(lambda: snapshot().get("state") == "done", "the end of the snapshot")
@@ -208,6 +210,6 @@ def _position(service: Service) -> Position:
     store = Store(service.lmdb)
     store.open()
     try:
-        return store.all()["db1"].position
+        return store.read_all()["db1"].position
     finally:
         store.close()

@@ -140,7 +140,7 @@ def test_the_status_page_is_there_where_only_the_wheel_is_installed(image: Image
         [
             image.command.parent / "python",
             "-c",
-            "from psql_streamer.api.page import status_page; print(status_page({}, {}, {}))",
+            "from psql_streamer.api.page import render_status_page; print(render_status_page({}, {}, {}))",
         ],
         cwd=image.wheel.parent,
         env={"PATH": "/usr/bin:/bin"},

@@ -53,7 +53,7 @@ def _stored(service: Service) -> Position | None:
 
 
 def _lsn(position: Position | None) -> Lsn:
-    return Lsn(0) if position is None else WalPosition.of(position).lsn
+    return Lsn(0) if position is None else WalPosition.from_position(position).lsn
 
 
 @pytest.mark.behaviour("K1", "K2", "K10", "R2", "R3")

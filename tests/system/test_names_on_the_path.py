@@ -128,7 +128,7 @@ def test_the_reader_is_not_theirs_when_only_its_parent_was_started_otherwise(
         f"sys.path.insert(0, {str(theirs)!r})\n"
         f"options = {{'type': 'postgres', 'dsn': {database.dsn!r}, 'publication': 'p', 'replicationSlot': 's'}}\n"
         "source = PostgresSource('db1', PostgresOptions.model_validate(options))\n"
-        "source.stream_identity()\n"
+        "source.read_stream_identity()\n"
         "source.start(None)\n"
         "source.stop()\n"
     )
@@ -172,7 +172,7 @@ def test_a_rule_of_the_users_runs_in_spark_in_a_folder_full_of_such_names(theirs
     (theirs / "shop" / "rules.py").write_text(RULES.replace('"name"', '"customer"'))
     (theirs / "program.py").write_text(PROGRAM)
     done = subprocess.run(
-        launcher.command("program"), cwd=theirs, env=environment(theirs), capture_output=True, text=True
+        launcher.make_command("program"), cwd=theirs, env=environment(theirs), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert traces(theirs) == []

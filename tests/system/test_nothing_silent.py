@@ -78,7 +78,7 @@ def scene(own_postgres: EmbeddedPostgres, broker: EmbeddedKafka, topic_prefix: s
 
 @contextmanager
 def _scene(server: EmbeddedPostgres, broker: EmbeddedKafka | MockBrokers, prefix: str, folder: Path) -> Iterator[Scene]:
-    database = Database("postgres", server.dsn(), server.version)
+    database = Database("postgres", server.build_dsn(), server.version)
     database.execute(SCHEMA)
     with ExitStack() as stack:
         proxy = stack.enter_context(TcpProxy(int(parse_dsn(database.dsn)["port"])))
@@ -193,7 +193,7 @@ def test_a_service_that_is_killed_goes_on_where_it_was(scene: Scene, moment: int
 
 def _lead_elsewhere(scene: Scene, stack: ExitStack) -> None:
     other = stack.enter_context(EmbeddedPostgres(scene.server.bin_dir))
-    there = Database("postgres", other.dsn(), other.version)
+    there = Database("postgres", other.build_dsn(), other.version)
     there.execute(SCHEMA + "INSERT INTO kept SELECT generate_series(1, 500)")
     there.query("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", f"s_{scene.database.name}")
     scene.proxy.target = other.port

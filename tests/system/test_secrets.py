@@ -220,7 +220,7 @@ level = "debug"
 def test_a_run_with_all_debug_messages_shows_no_password(
     own_postgres: EmbeddedPostgres, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    with psycopg2.connect(own_postgres.dsn()) as session, session.cursor() as cursor:
+    with psycopg2.connect(own_postgres.build_dsn()) as session, session.cursor() as cursor:
         cursor.execute("SET password_encryption = 'scram-sha-256'")
         cursor.execute(f"CREATE ROLE streamer SUPERUSER LOGIN PASSWORD '{SHORT}'")
         cursor.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES")
@@ -229,7 +229,7 @@ def test_a_run_with_all_debug_messages_shows_no_password(
         )
         cursor.execute("SELECT pg_reload_conf()")
     session.close()
-    dsn = make_dsn(own_postgres.dsn(tcp=True), user="streamer", password=SHORT)
+    dsn = make_dsn(own_postgres.build_dsn(tcp=True), user="streamer", password=SHORT)
     with Service(tmp_path, WELL.format(dsn=dsn, kafka=kafka, prefix=topic_prefix, long=LONG, short=SHORT)) as service:
         service.start()
         paths = ("/", "/status", "/stats", "/metrics", "/debug/on", "/openapi.json")
@@ -239,7 +239,7 @@ def test_a_run_with_all_debug_messages_shows_no_password(
         pages += [service.text("/stats"), service.text("/metrics"), str(service.status())]
         own_postgres.start()
         service.until(lambda: service.status()[0] == 200, "the source to be well")
-        with psycopg2.connect(own_postgres.dsn()) as session, session.cursor() as cursor:
+        with psycopg2.connect(own_postgres.build_dsn()) as session, session.cursor() as cursor:
             cursor.execute("INSERT INTO t VALUES (1)")
         session.close()
         service.until(lambda: service.stats()["sink.kafka1"]["events"] > 0, "the row to be in Kafka")

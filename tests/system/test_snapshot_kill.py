@@ -89,7 +89,7 @@ def test_a_service_killed_while_it_reads_existing_rows_goes_on_where_it_was(
 def test_a_server_that_crashes_while_its_rows_are_read(
     own_postgres: EmbeddedPostgres, kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    database, rows = Database("postgres", own_postgres.dsn(), own_postgres.version), 3000
+    database, rows = Database("postgres", own_postgres.build_dsn(), own_postgres.version), 3000
     make_tables(database, rows)
     during = 0
     with Service(tmp_path, _config(database, kafka, topic_prefix)) as service:

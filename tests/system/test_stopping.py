@@ -313,6 +313,6 @@ def _stored_position(service: Service) -> str:
     store = Store(service.lmdb)
     store.open()
     try:
-        return f"{store.all()['db1'].position}"
+        return f"{store.read_all()['db1'].position}"
     finally:
         store.close()

@@ -67,7 +67,7 @@ def encoded(given: Changes | Batch, form: str = "event", router: Router = ROUTER
 
 def sent(records: Records) -> list[tuple[str, bytes | None]]:
     """(topic, key) of every record."""
-    return [(records.topic_of(at), records.keys[at].as_py()) for at in range(len(records))]
+    return [(records.look_up_topic(at), records.keys[at].as_py()) for at in range(len(records))]
 
 
 def header(records: Records, name: str) -> list[bytes | None]:
@@ -155,7 +155,7 @@ def test_parts_of_a_change_are_told_apart(form: str) -> None:
     assert header(records, "part") == [b"0", b"1", b"7"]
     assert header(records, "parts") == [b"3", b"3", b"3"]
     assert header(records, "uuid") == ids
-    assert [records.part_of(at) for at in range(3)] == [0, 1, 7]
+    assert [records.find_part(at) for at in range(3)] == [0, 1, 7]
     values = [json.loads(value) for value in records.values.to_pylist()]
     if form == "event":
         assert [(one["Part"], one["Parts"], one["UUID"].encode()) for one in values] == [
@@ -175,7 +175,7 @@ def test_a_change_that_stays_one_row_has_the_bytes_that_it_had_beside_others_tha
     beside = encoded(batch(rows(INSERT, UPDATE, DELETE), split), form)
     assert beside.values[: len(alone)] == alone.values
     assert beside.keys[: len(alone)] == alone.keys
-    assert [beside.part_of(at) for at in range(len(beside))] == [None] * len(alone) + [0, 1]
+    assert [beside.find_part(at) for at in range(len(beside))] == [None] * len(alone) + [0, 1]
     assert header(beside, "part")[: len(alone)] == [None] * len(alone)
 
 
@@ -197,7 +197,7 @@ def test_the_parts_that_are_gone_are_deleted_before_others_take_their_keys() -> 
         (b"a", UPDATE),
         (b"c", INSERT),
     ]
-    assert [records.part_of(at) for at in range(4)] == [1, 2, 0, 1]
+    assert [records.find_part(at) for at in range(4)] == [1, 2, 0, 1]
 
 
 def test_parts_and_what_they_say_survive_merging_and_cutting() -> None:
@@ -207,8 +207,8 @@ def test_parts_and_what_they_say_survive_merging_and_cutting() -> None:
     whole = encoded(both)
     pieces = [encoded(piece) for piece in cut(both, 2)]
     assert [one for piece in pieces for one in sent(piece)] == sent(whole)
-    assert [piece.part_of(at) for piece in pieces for at in range(len(piece))] == [
-        whole.part_of(at) for at in range(len(whole))
+    assert [piece.find_part(at) for piece in pieces for at in range(len(piece))] == [
+        whole.find_part(at) for at in range(len(whole))
     ]
     assert [key for topic, key in sent(whole) if topic == "own"] == [b"%d" % at for at in range(4)] * 2
 

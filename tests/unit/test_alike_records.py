@@ -71,7 +71,7 @@ def seen(found: Read) -> object:
             [change.relation for change in batch.schema_changes],
             batch.transactions.commit.tolist(),
             batch.transactions.commit_ts.tolist(),
-            batch.transactions.id_texts().to_pylist(),
+            batch.transactions.list_id_texts().to_pylist(),
             written("event", batch),
         )
         for batch in found.batches

@@ -132,7 +132,7 @@ def test_a_request_is_answered_with_an_id_and_the_place_where_it_is_shown(
     shown = answer.json()
     assert shown["requested"] == [{"table": "public.a", "where": ""}, {"table": "public.b", "where": "id > 5"}]
     assert (shown["source"], shown["state"], shown["wanted"], shown["on_demand"]) == ("db1", "waiting", "run", True)
-    assert [stored.request.id for stored in service.store.snapshots("db1")] == [shown["id"]]
+    assert [stored.request.id for stored in service.store.read_snapshots("db1")] == [shown["id"]]
     assert answer.headers["location"] == f"/snapshots/{shown['id']}?source=db1"
     assert client.get(answer.headers["location"]).json() == shown
     assert client.get(f"/snapshots/{shown['id']}").json() == shown
@@ -141,13 +141,13 @@ def test_a_request_is_answered_with_an_id_and_the_place_where_it_is_shown(
 
 def test_conditions_may_stand_apart_from_the_tables(client: httpx.Client, service: Running) -> None:
     assert ask(client, "public.a", "public.b", where={"public.b": "id > 5"}).status_code == 202
-    [stored] = service.store.snapshots("db1")
+    [stored] = service.store.read_snapshots("db1")
     assert stored.request.tables == (TableRequest("public.a"), TableRequest("public.b", "id > 5"))
 
 
 def test_without_tables_all_are_asked_for(client: httpx.Client, service: Running) -> None:
     assert client.post("/snapshots", json={"source": "db1"}).status_code == 202
-    [stored] = service.store.snapshots("db1")
+    [stored] = service.store.read_snapshots("db1")
     assert stored.request.tables == ()
 
 
@@ -183,7 +183,7 @@ def test_a_snapshot_is_paused_resumed_and_cancelled(client: httpx.Client, servic
     ):
         answer = client.request(method, path)
         assert (answer.status_code, answer.json()["wanted"]) == (202, wanted)
-        assert [stored.request.wanted for stored in service.store.snapshots("db1")] == [Wanted(wanted)]
+        assert [stored.request.wanted for stored in service.store.read_snapshots("db1")] == [Wanted(wanted)]
         service.until(lambda state=state: service.requests.find(name).progress.state is state)
     code, error = refused(client.post(f"/snapshots/{name}/pause"))
     assert (code, error) == (409, f"snapshot {name} has ended: it is cancelled: ask for a new one")
@@ -191,7 +191,7 @@ def test_a_snapshot_is_paused_resumed_and_cancelled(client: httpx.Client, servic
 
 def test_get_and_head_change_nothing(client: httpx.Client, service: Running) -> None:
     name = ask(client, "public.a").json()["id"]
-    before = service.store.snapshots("db1")
+    before = service.store.read_snapshots("db1")
     for path in ("/snapshots", f"/snapshots/{name}"):
         assert client.get(path).status_code == 200
         assert client.head(path).status_code == 200
@@ -199,7 +199,7 @@ def test_get_and_head_change_nothing(client: httpx.Client, service: Running) -> 
         for method in ("GET", "HEAD"):
             answer = client.request(method, path)
             assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-    assert service.store.snapshots("db1") == before
+    assert service.store.read_snapshots("db1") == before
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_what_is_malformed_or_impossible_is_refused_with_the_reason(
     answer = client.post("/snapshots", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == code
     assert answer.json()["error"].startswith(error)
-    assert service.store.snapshots("db1") == []
+    assert service.store.read_snapshots("db1") == []
 
 
 def test_a_refusal_never_quotes_a_condition(client: httpx.Client) -> None:
@@ -298,7 +298,7 @@ def test_with_a_token_nobody_changes_anything_without_it(
     assert (code, answer.headers["www-authenticate"]) == (401, "Bearer")
     assert "httpToken" in error
     assert TOKEN not in answer.text
-    assert service.store.snapshots("db1") == []
+    assert service.store.read_snapshots("db1") == []
 
 
 def test_with_the_token_all_is_as_without_one_and_reading_needs_none(guarded: httpx.Client, service: Running) -> None:
@@ -320,7 +320,7 @@ def test_a_web_page_changes_nothing_where_there_is_no_token(
     headers = {"Origin": str(client.base_url).rstrip("/") if origin == "itself" else origin}
     code, error = refused(client.request(method, f"/snapshots{path}", json={}, headers=headers))
     assert (code, "web pages" in error) == (403, True)
-    assert service.store.snapshots("db1") == []
+    assert service.store.read_snapshots("db1") == []
 
 
 @pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
@@ -330,7 +330,7 @@ def test_what_a_form_can_send_starts_nothing(client: httpx.Client, service: Runn
     assert (code, error) == (415, "the body must be JSON: send it with the header Content-Type: application/json")
     if media is not None:
         assert client.post("/snapshots/x/pause", content=b"a=b", headers=headers).status_code == 415
-    assert service.store.snapshots("db1") == []
+    assert service.store.read_snapshots("db1") == []
 
 
 def test_the_token_is_in_no_log(guarded: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
@@ -353,7 +353,7 @@ def ask_for_keys(client: httpx.Client, form: str = "json") -> str:
 @pytest.mark.behaviour("N41")
 def test_keys_are_posted_as_they_are_and_the_answer_says_which_is_next(client: httpx.Client, service: Running) -> None:
     name = ask_for_keys(client, "debezium")
-    assert [stored.request.keys for stored in service.store.snapshots("db1")] == [KeyForm.DEBEZIUM]
+    assert [stored.request.keys for stored in service.store.read_snapshots("db1")] == [KeyForm.DEBEZIUM]
     body = b'{"from":0,"keys":[ {"id":12345678901234567890.50}, {"id":"a"} ]}'
     answer = client.post(f"/snapshots/{name}/keys", content=body, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.json()["keys"]["next"]) == (202, 2)
@@ -425,7 +425,7 @@ def test_a_source_that_looks_up_no_keys_says_why(
     monkeypatch.setattr(MadeUpSource, "take_keys", Source.take_keys)
     monkeypatch.setattr(MadeUpSource, "no_keys", "post them elsewhere")
     assert refused(ask(client, "public.b", keys="json")) == (422, "source db1 looks up no keys: post them elsewhere")
-    assert service.store.snapshots("db1") == []
+    assert service.store.read_snapshots("db1") == []
 
 
 def test_openapi_describes_what_is_sent_every_answer_and_the_token(client: httpx.Client) -> None:
@@ -469,7 +469,7 @@ def test_a_client_that_hangs_up_in_its_body_leaves_no_error_in_the_log(
         connection.sendall(f"{head}{{}}".encode())
     assert ask(client, "public.a").status_code == 202
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
-    assert len(service.store.snapshots("db1")) == 1
+    assert len(service.store.read_snapshots("db1")) == 1
 
 
 class Bars(HTMLParser):

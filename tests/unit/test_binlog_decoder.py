@@ -36,7 +36,7 @@ def test_a_truncate_is_one_change_of_its_transaction() -> None:
     (piece,) = decode(read_events("mariadb_rows"))
     (truncate,) = piece.truncates
     assert (str(truncate.relation), truncate.seq, truncate.batch_order) == ("a.t", 0, 4)
-    assert piece.transactions.id_of(truncate.tx) == "0-11-5"
+    assert piece.transactions.find_id(truncate.tx) == "0-11-5"
 
 
 def test_one_event_after_the_other_gives_the_same_as_all_at_once() -> None:
@@ -357,7 +357,7 @@ def test_without_gtids_a_transaction_has_the_number_of_its_file_and_place() -> N
     """4 bytes of each: they increase from commit to commit, and are known when the first row comes."""
     events = read_events("mysql_anonymous")
     (piece,) = decode(events, "mysql", file="bin.000007")
-    ids = piece.transactions.id_texts().to_pylist()
+    ids = piece.transactions.list_id_texts().to_pylist()
     begins = {
         int.from_bytes(event[13:17], "little") - len(event) for event in events if event[4] == EventType.ANONYMOUS_GTID
     }

@@ -13,7 +13,7 @@ OTHER = "3e11fa47-71ca-11e1-9e33-c80aa9429563"
 
 def test_places_are_in_the_order_of_the_files_numbers() -> None:
     texts = ["binlog.000009:4", "binlog.000009:100", "binlog.000010:4", "binlog.999999:5", "binlog.1000000:4"]
-    places = [LogPlace.of(Place(file, int(offset))) for file, offset in (text.split(":") for text in texts)]
+    places = [LogPlace.from_place(Place(file, int(offset))) for file, offset in (text.split(":") for text in texts)]
     assert places[::-1] == sorted(places, reverse=True)
     assert list(map(str, places)) == texts
 
@@ -30,4 +30,4 @@ def test_places_are_in_the_order_of_the_files_numbers() -> None:
 def test_rows_before_any_transaction_follow_the_last_one_of_the_same_numbers(
     executed: GtidSet | DomainPositions, expected: tuple[str, int]
 ) -> None:
-    assert executed.last(UUID) == expected
+    assert executed.find_last(UUID) == expected

@@ -68,8 +68,8 @@ def test_a_captured_stream_fed_in_small_pieces(path: Path) -> None:
 @every_stream
 def test_a_captured_stream_leaves_no_transaction_open(path: Path) -> None:
     batches = decode(split_frames(path.read_bytes()), 1)
-    assert WalPosition.of(batches[-1].position).changes == 0
-    assert WalPosition.of(batches[-1].position).lsn > BEGINNING.lsn
+    assert WalPosition.from_position(batches[-1].position).changes == 0
+    assert WalPosition.from_position(batches[-1].position).lsn > BEGINNING.lsn
 
 
 @every_scenario
@@ -152,5 +152,5 @@ def test_a_batch_counts_what_it_holds(path: Path) -> None:
     frames = split_frames(stream)
     (batch,) = decode(frames, len(frames))
     expected = naive_changes(stream)
-    counted = {op: sum(rows for *_, of, rows in batch.counts() if of is op) for op in (*RowOp, *Marker)}
+    counted = {op: sum(rows for *_, of, rows in batch.count_changes() if of is op) for op in (*RowOp, *Marker)}
     assert counted == {op: sum(change.op == chr(op) for change in expected) for op in (*RowOp, *Marker)}

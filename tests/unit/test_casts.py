@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.pgtypes.casts import arrow_type, cast, to_text, type_of
+from psql_streamer.pgtypes.casts import cast, choose_arrow_type, find_postgres_type, to_text
 
 _EXACT = Context(prec=100)
 
@@ -33,7 +33,7 @@ def texts(*values: bytes | None) -> pa.BinaryArray:
 
 def cast_values(kind: PostgresType, *values: bytes | None) -> list[Any]:
     typed = cast(texts(*values), kind)
-    assert typed.type == arrow_type(kind)
+    assert typed.type == choose_arrow_type(kind)
     listed: list[Any] = typed.to_pylist()
     return listed
 
@@ -206,11 +206,11 @@ def test_nan_is_a_number_of_float8_and_none_of_numeric() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in ROUND_TRIPS if kind.oid not in (26, 28)])
 def test_the_type_that_holds_an_arrow_type_has_that_arrow_type(kind: PostgresType) -> None:
-    held_by = type_of(arrow_type(kind))
+    held_by = find_postgres_type(choose_arrow_type(kind))
     assert held_by is not None
-    assert arrow_type(held_by) == arrow_type(kind)
+    assert choose_arrow_type(held_by) == choose_arrow_type(kind)
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.struct([("a", pa.int32())]), pa.null(), pa.uint64()])
 def test_a_type_without_a_counterpart_is_held_by_none(kind: pa.DataType) -> None:
-    assert type_of(kind) is None
+    assert find_postgres_type(kind) is None

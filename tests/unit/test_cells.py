@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.cells import CellTable, cells_of
-from psql_streamer.columns import Columns, held_in
+from psql_streamer.cells import CellTable, convert_to_cells
+from psql_streamer.columns import Columns, list_held_arrays
 from psql_streamer.events.json import objects
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router
@@ -33,7 +33,7 @@ from psql_streamer.model import (
     Shift,
 )
 from psql_streamer.pipeline.coalescing import merge
-from psql_streamer.testing.batches import SOURCE, mixed_batch
+from psql_streamer.testing.batches import SOURCE, make_mixed_batch
 from tests.decoding import decode
 from tests.encoding import FORMATS, encoder_of
 from tests.few import nothing_counts_as_few
@@ -45,7 +45,7 @@ POLICIES = (None, Unchanged({"*": "marker"}), Unchanged({"*": "omit"}))
 @given(history=histories(), size=st.integers(1, 40))
 def test_a_table_of_cells_made_of_its_views_is_the_same(history: History, size: int) -> None:
     for batch in decode(history.session(), size):
-        assert contents(CellTable.of(tuple(batch.changes))) == contents(cells_of(batch.changes))
+        assert contents(CellTable.from_changes(tuple(batch.changes))) == contents(convert_to_cells(batch.changes))
 
 
 @given(history=histories(), size=st.integers(1, 40))
@@ -54,37 +54,39 @@ def test_columns_that_were_asked_for_and_those_that_were_not_make_the_same_table
         views = tuple(
             replace(view, after=half_made(view.after), before=half_made(view.before)) for view in batch.changes
         )
-        assert contents(CellTable.of(views)) == contents(cells_of(batch.changes))
+        assert contents(CellTable.from_changes(views)) == contents(convert_to_cells(batch.changes))
 
 
 @given(history=histories(), size=st.integers(1, 40), cut=st.integers(0, 40))
 def test_pieces_of_a_table_put_together_are_the_table(history: History, size: int, cut: int) -> None:
     for batch in decode(history.session(), size):
-        table = cells_of(batch.changes)
-        pieces = [table.between(0, cut), table.between(cut, 1 << 40)]
+        table = convert_to_cells(batch.changes)
+        pieces = [table.select_between(0, cut), table.select_between(cut, 1 << 40)]
         assert contents(CellTable.concat(pieces)) == contents(table)
-        assert contents(CellTable.merged(pieces[::-1])) == contents(table)
+        assert contents(CellTable.merge(pieces[::-1])) == contents(table)
 
 
 @given(history=histories(), size=st.integers(1, 40))
 def test_tables_without_and_with_some_relations_are_the_whole(history: History, size: int) -> None:
     for batch in decode(history.session(), size):
-        table = cells_of(batch.changes)
+        table = convert_to_cells(batch.changes)
         some = np.arange(len(table.shapes)) % 2 == 0
-        assert contents(CellTable.merged([table.without(some), CellTable.of(table.views_of(some))])) == contents(table)
+        assert contents(
+            CellTable.merge([table.drop_shapes(some), CellTable.from_changes(table.select_views(some))])
+        ) == contents(table)
 
 
 def test_cells_of_arrow_types_survive_every_step() -> None:
-    batch = mixed_batch()
-    table = cells_of(batch.changes)
+    batch = make_mixed_batch()
+    table = convert_to_cells(batch.changes)
     assert len(table.after.typed) == 2
     (view,) = table
     for image, original in ((view.after, batch.changes[0].after), (view.before, batch.changes[0].before)):
         assert [column.to_pylist() for column in image.columns] == [column.to_pylist() for column in original.columns]
-    twice = CellTable.concat([table, table.moved(Shift(10, 1))])
+    twice = CellTable.concat([table, table.shift_rows(Shift(10, 1))])
     (both,) = twice
     assert both.after.columns[0].to_pylist() == [1, 2, 3, 40] * 2
-    assert twice.between(10, 11).after.typed[0].values.to_pylist() == [1]
+    assert twice.select_between(10, 11).after.typed[0].values.to_pylist() == [1]
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -106,9 +108,9 @@ def test_few_rows_are_written_as_many_are(
 
 @pytest.mark.parametrize("form", ["event", "envelope", "debezium"])
 def test_few_rows_of_arrow_types_are_written_as_many_are(form: str) -> None:
-    few = lines(encoder_of(form, Router({}, "", "t", "m"), {}, headers=True).encode(mixed_batch()))
+    few = lines(encoder_of(form, Router({}, "", "t", "m"), {}, headers=True).encode(make_mixed_batch()))
     with nothing_counts_as_few():
-        assert lines(encoder_of(form, Router({}, "", "t", "m"), {}, headers=True).encode(mixed_batch())) == few
+        assert lines(encoder_of(form, Router({}, "", "t", "m"), {}, headers=True).encode(make_mixed_batch())) == few
 
 
 @given(history=histories(), size=st.integers(1, 40))
@@ -129,14 +131,14 @@ def attempt(encoder: Any, batch: Batch) -> Any:
 def lines(records: Records) -> list[tuple[Any, ...]]:
     columns = [records.keys, records.values, *records.headers.values()]
     texts = zip(*(column.to_pylist() for column in columns), strict=True)
-    names = [[records.topic_of(at), records.table_of(at)] for at in range(len(records))]
+    names = [[records.look_up_topic(at), records.look_up_table(at)] for at in range(len(records))]
     numbers = zip(records.commit.tolist(), records.seq.tolist(), records.op.tolist(), strict=True)
     return [(*name, *of, *text) for name, of, text in zip(names, numbers, texts, strict=True)]
 
 
 def half_made(image: Image) -> Image:
     """Every other column as an array of its own."""
-    held = held_in(image.columns)
+    held = list_held_arrays(image.columns)
     return replace(image, columns=Columns(one if at % 2 else image.columns[at] for at, one in enumerate(held)))
 
 
@@ -173,7 +175,7 @@ def test_values_of_arrow_types_that_an_update_left_alone_come_from_the_old_row(f
     changes = Changes(
         relation, columns, one, np.array([RowOp.UPDATE], np.uint8), one, one.astype(np.int32), after, before
     )
-    records = encoder_of(form, Router({}, "", "t"), {}).encode(replace(mixed_batch(), changes=(changes,)))
+    records = encoder_of(form, Router({}, "", "t"), {}).encode(replace(make_mixed_batch(), changes=(changes,)))
     texts = [text.decode() for text in records.values.to_pylist()[:1]]
     assert "a document" in texts[0]
     assert b"a key" in records.keys[0].as_py()
@@ -184,11 +186,11 @@ def test_rows_whose_place_is_unknown_lie_beside_others() -> None:
     known, unknown = (replace(one, place=place) for one, place in zip(two_tables(), (np.array([7]), None), strict=True))
     for order in ((known, unknown), (unknown, known)):
         source = replace(SOURCE, kind=POSTGRESQL)
-        batch = replace(mixed_batch(), changes=order, truncates=(), messages=(), source=source)
+        batch = replace(make_mixed_batch(), changes=order, truncates=(), messages=(), source=source)
         values = encoder_of("event", Router({}, "", "t"), {}).encode(batch).values.to_pylist()
         events = [json.loads(value) for value in values]
         assert [event.get("WALPosition") for event in events] == [7, None]
-        assert [view.place for view in CellTable.of(order)][order.index(unknown)] is None
+        assert [view.place for view in CellTable.from_changes(order)][order.index(unknown)] is None
 
 
 def test_columns_in_use_are_not_forgotten_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +199,8 @@ def test_columns_in_use_are_not_forgotten_again_and_again(monkeypatch: pytest.Mo
     forget = objects.Objects._forget
     monkeypatch.setattr(objects.Objects, "_forget", lambda self: (forgotten.append(1), forget(self)))
     encoder = encoder_of("event", Router({}, "", "t"), {})
-    batch = replace(mixed_batch(), changes=two_tables(), truncates=(), messages=())
-    cells = replace(batch, changes=cells_of(batch.changes))
+    batch = replace(make_mixed_batch(), changes=two_tables(), truncates=(), messages=())
+    cells = replace(batch, changes=convert_to_cells(batch.changes))
     assert len({str(lines(encoder.encode(cells))) for _ in range(5)}) == 1
     assert len(forgotten) <= 2
 
@@ -210,6 +212,6 @@ def two_tables() -> tuple[Changes, Changes]:
         columns = (Column("id", ArrowType(pa.int64()), key=True), Column("note", ArrowType(pa.string())))
         arrays = (pa.array([number]), pa.array(["x"]))
         relation = Relation(table, "public", table, columns)
-        changes = Changes.of_new_rows(relation, arrays, np.zeros(1, np.int32))
+        changes = Changes.from_new_rows(relation, arrays, np.zeros(1, np.int32))
         found.append(replace(changes, batch_order=np.array([number]), seq=np.array([number])))
     return found[0], found[1]

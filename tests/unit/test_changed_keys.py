@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from psql_streamer.model import Changes, Column, Image, Relation, RowOp, TextType, Transactions
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.snapshot.changed_keys import changed_keys, key_values, moved_without_values, row_keys
+from psql_streamer.snapshot.changed_keys import (
+    collect_changed_keys,
+    decode_key,
+    find_moved_without_values,
+    join_row_keys,
+)
 
 INT = TextType("int", PostgresType(23))
 RELATION = Relation(
@@ -41,19 +46,19 @@ def updated(before: tuple[str | None, ...], after: tuple[str | None, ...]) -> Ch
 @given(st.lists(st.tuples(st.binary(), st.binary()), min_size=1))
 def test_keys_of_several_columns_are_told_apart_whatever_bytes_they_have(rows: list[tuple[bytes, bytes]]) -> None:
     columns = [pa.array(values, pa.binary()) for values in zip(*rows, strict=True)]
-    keys = row_keys(columns).to_pylist()
+    keys = join_row_keys(columns).to_pylist()
     assert len(set(keys)) == len(set(rows))
-    told = [tuple(part.encode("utf-8", "surrogateescape") for part in key_values(key, 2)) for key in keys]
+    told = [tuple(part.encode("utf-8", "surrogateescape") for part in decode_key(key, 2)) for key in keys]
     assert told == rows
 
 
 def test_a_key_that_the_new_image_lacks_is_the_old_ones_and_the_value_that_it_lacks_is_noted() -> None:
-    found = changed_keys(updated(("1", "2", None), (None, None, None)), ONE)
+    found = collect_changed_keys(updated(("1", "2", None), (None, None, None)), ONE)
     assert found.keys.to_pylist() == [b"1\0002", b"1\0002"]
     assert found.lacks.tolist() == [True, False]
 
 
 def test_a_key_of_which_one_column_is_in_the_new_image_is_put_together() -> None:
     changes = updated(("1", "2", None), (None, "3", None))
-    assert set(changed_keys(changes, ONE).keys.to_pylist()) == {b"1\0002", b"1\0003"}
-    assert moved_without_values(changes) == [b"1\0003"]
+    assert set(collect_changed_keys(changes, ONE).keys.to_pylist()) == {b"1\0002", b"1\0003"}
+    assert find_moved_without_values(changes) == [b"1\0003"]

@@ -36,9 +36,9 @@ def test_a_sink_is_owed_what_it_was_given_and_does_not_have() -> None:
     second = tracker.add(_at(2), ["fast", "slow"], now=0.0)
     tracker.acknowledge(second, "fast")
     tracker.acknowledge(second, "fast")
-    assert (tracker.unacknowledged("fast"), tracker.unacknowledged("slow")) == (1, 2)
+    assert (tracker.count_unacknowledged("fast"), tracker.count_unacknowledged("slow")) == (1, 2)
     tracker.acknowledge(first, "fast")
-    assert (tracker.unacknowledged("fast"), tracker.unacknowledged("slow")) == (0, 2)
+    assert (tracker.count_unacknowledged("fast"), tracker.count_unacknowledged("slow")) == (0, 2)
 
 
 def test_a_batch_that_is_done_early_waits_for_those_before_it() -> None:
@@ -77,11 +77,11 @@ def test_empty_batches_behind_one_that_waits_are_one() -> None:
 
 def test_the_oldest_batch_says_since_when_and_for_whom_it_waits() -> None:
     tracker = Tracker()
-    assert tracker.oldest() is None
+    assert tracker.find_oldest() is None
     batch_number = tracker.add(_at(1), ["a", "b"], now=7.0)
     tracker.add(_at(2), ["a"], now=8.0)
     tracker.acknowledge(batch_number, "a")
-    assert tracker.oldest() == (7.0, {"b"})
+    assert tracker.find_oldest() == (7.0, {"b"})
 
 
 @pytest.mark.behaviour("K1")

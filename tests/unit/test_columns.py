@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psql_streamer.columns import ChosenCells, Columns, held_in
+from psql_streamer.columns import ChosenCells, Columns, list_held_arrays
 
 CELLS = pa.array([b"a", None, b"c", b"d", b"e", b"f"], pa.binary())
 FIRSTS = np.array([0, 3])
@@ -35,6 +35,6 @@ def test_columns_are_what_a_tuple_of_their_arrays_is(columns: Columns) -> None:
 
 def test_a_column_is_made_once_and_stays_where_it_lies(columns: Columns) -> None:
     assert columns[0] is columns[0]
-    assert isinstance(held_in(columns)[0], ChosenCells)
-    assert held_in(columns)[1] is ARRAY
-    assert held_in((ARRAY,)) == (ARRAY,)
+    assert isinstance(list_held_arrays(columns)[0], ChosenCells)
+    assert list_held_arrays(columns)[1] is ARRAY
+    assert list_held_arrays((ARRAY,)) == (ARRAY,)

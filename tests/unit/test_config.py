@@ -24,7 +24,7 @@ def test_a_minimal_file_gives_the_parts_and_the_defaults(tmp_path: Path) -> None
     assert list(config.sources) == ["db1"]
     assert list(config.sinks) == ["kafka1"]
     assert config.handlers == {}
-    assert config.handler_names("kafka1") == ()
+    assert config.list_handler_names("kafka1") == ()
     assert config.warnings == ()
     assert isinstance(config.sources["db1"].build(), PostgresSource)
     assert isinstance(config.sinks["kafka1"].build(), KafkaSink)
@@ -46,7 +46,7 @@ def test_a_file_of_the_go_service_loads_unchanged() -> None:
 
 def test_the_spark_handler_is_the_default_of_a_kafka_sink(tmp_path: Path) -> None:
     config = load(written(tmp_path, MINIMAL.replace('handlers = ["passthrough"]\n', "")), {})
-    assert config.handler_names("kafka1") == ("spark",)
+    assert config.list_handler_names("kafka1") == ("spark",)
     assert list(config.handlers) == ["spark"]
 
 
@@ -443,5 +443,5 @@ def test_a_sink_of_ones_own_has_handlers_and_warnings_like_others(tmp_path: Path
         handlers = ["spark"]
         """
     config = load(written(tmp_path, text), {})
-    assert config.handler_names("own") == ("spark",)
+    assert config.list_handler_names("own") == ("spark",)
     assert [line.partition("sink.own: ")[2] for line in config.warnings] == ["greeting is long"]

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 from psql_streamer.config import Config, load
 from psql_streamer.config.model import ServiceOptions
 from psql_streamer.options import PartOptions
-from psql_streamer.plugins import handler_class, sink_class, source_class
+from psql_streamer.plugins import load_handler_class, load_sink_class, load_source_class
 from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.options import TableRule
 from sinks.kafka.options import CreateTopics
@@ -36,18 +36,18 @@ _SETTING = re.compile(r"""(#?)(?:([A-Za-z]\w*|"[^"]+") = .+|\[(.+)\])""")
 SECTIONS: dict[str, type[BaseModel]] = {
     "": ServiceOptions,
     "log": type(ServiceOptions.model_fields["log"].default),
-    "source.db1": source_class("postgres").Options,
+    "source.db1": load_source_class("postgres").Options,
     "source.db1.snapshot": SnapshotOptions,
-    "source.history": source_class("sql").Options,
-    "source.shop": source_class("mysql").Options,
+    "source.history": load_source_class("sql").Options,
+    "source.shop": load_source_class("mysql").Options,
     "source.shop.snapshot": MysqlSnapshotOptions,
-    "source.topics1": source_class("kafka").Options,
+    "source.topics1": load_source_class("kafka").Options,
     "source.topics1.registry": SourceRegistryOptions,
-    "sink.kafka1": sink_class("kafka").Options,
+    "sink.kafka1": load_sink_class("kafka").Options,
     "sink.kafka1.createTopics": CreateTopics,
-    "sink.log": sink_class("stub_log").Options,
-    "sink.nothing": sink_class("stub_discard").Options,
-    "spark": handler_class("spark").Options,
+    "sink.log": load_sink_class("stub_log").Options,
+    "sink.nothing": load_sink_class("stub_discard").Options,
+    "spark": load_handler_class("spark").Options,
     "spark.tables.*": TableRule,
     "spark.lookups.*": LookupOptions,
 }
@@ -108,7 +108,7 @@ def with_lines(folder: Path, chosen: list[Line]) -> Config:
 def test_the_reference_itself_is_a_configuration() -> None:
     config = load(REFERENCE, ENVIRON)
     assert config.warnings == ()
-    assert config.handler_names("kafka1") == ("spark",)
+    assert config.list_handler_names("kafka1") == ("spark",)
 
 
 @pytest.mark.parametrize("line", single_settings(), ids=str)

@@ -150,7 +150,7 @@ def test_a_handful_of_variables_is_a_configuration(tmp_path: Path) -> None:
     assert (source["publications"], source["replication_slot"]) == (("psql_streamer",), "psql_streamer")
     sink = config.sinks["kafka"].options.model_dump()
     assert (sink["hosts"], sink["topic_prefix"]) == (("k1:9092", "k2:9093"), "shop")
-    assert config.handler_names("kafka") == ("spark",)
+    assert config.list_handler_names("kafka") == ("spark",)
 
 
 def test_all_of_the_handful(tmp_path: Path) -> None:

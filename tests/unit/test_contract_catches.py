@@ -178,8 +178,8 @@ class IsInterruptedOnlyWhenStarted(SqliteSource):
 
 
 class IsAnotherStreamOnceStarted(SqliteSource):
-    def stream_identity(self) -> Mapping[str, str]:
-        return {**super().stream_identity(), "started": str(self._file is not None)}
+    def read_stream_identity(self) -> Mapping[str, str]:
+        return {**super().read_stream_identity(), "started": str(self._file is not None)}
 
 
 class CountsNoObjects(Altered):
@@ -298,7 +298,7 @@ def contract_of(source: type[SqliteSource], tmp_path: Path) -> SourceContract:
             execute("INSERT INTO orders (customer) VALUES ('ann'), ('bob'), ('eve'), (NULL)")
             return 4
 
-        def expected(self) -> list[dict[str, str | None]]:
+        def list_expected(self) -> list[dict[str, str | None]]:
             return [{"customer": name} for name in ("ann", "bob", "eve", None)]
 
     def execute(sql: str) -> None:

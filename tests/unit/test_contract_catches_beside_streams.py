@@ -20,7 +20,7 @@ from tests.unit.test_contract_catches import GivesOtherNames, contract_of
 
 
 class PublishesNothing(SqliteSource):
-    def published(self) -> Sequence[model.Relation]:
+    def list_published(self) -> Sequence[model.Relation]:
         return ()
 
 
@@ -47,7 +47,7 @@ class RefusesItsPositions(SqliteSource):
 
 
 class CommitsOffsetsUnasked(SqliteSource):
-    def consumed_offsets(self, position: model.Position) -> ConsumedOffsets:  # noqa: ARG002
+    def find_consumed_offsets(self, position: model.Position) -> ConsumedOffsets:  # noqa: ARG002
         return ConsumedOffsets(b"", ())
 
 
@@ -91,12 +91,12 @@ class ReadsOtherColumns(ReadsAnything):
 
 
 class ReadsTablesThatAreNotStreamed(SqliteSource):
-    def table_reader(self) -> TableReader:
+    def make_table_reader(self) -> TableReader:
         return ReadsAnything()
 
 
 class ReadsTablesWithOtherColumns(SqliteSource):
-    def table_reader(self) -> TableReader:
+    def make_table_reader(self) -> TableReader:
         return ReadsOtherColumns()
 
 

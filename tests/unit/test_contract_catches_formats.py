@@ -19,26 +19,26 @@ from psql_streamer.testing import FormatContract
 class PlainBatch(BatchFormat):
     """The row as it is."""
 
-    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
+    def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
         return join(rows.op.action.encode(), b" ", texts.image)
 
-    def row(self, row: OneRow) -> bytes:
+    def render_row(self, row: OneRow) -> bytes:
         return b"%s %s" % (row.op.action.encode(), row.image)
 
-    def truncate(self, truncate: model.Truncate) -> bytes:
+    def render_truncate(self, truncate: model.Truncate) -> bytes:
         return b"truncate %s" % truncate.relation.table.encode()
 
-    def message(self, message: model.LogicalMessage) -> bytes:
+    def render_message(self, message: model.LogicalMessage) -> bytes:
         return b"message %s" % message.prefix.encode()
 
-    def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
-        return self.headers_of_parts(rows)
+    def render_extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
+        return self.render_headers_of_parts(rows)
 
 
 class Plain(Format):
     batches: type[BatchFormat] = PlainBatch
 
-    def of(self, batch: model.Batch) -> BatchFormat:
+    def prepare(self, batch: model.Batch) -> BatchFormat:
         return self.batches(batch)
 
 
@@ -48,7 +48,7 @@ class PlainByRow(Plain):
 
 class SaysNoPart(Plain):
     class Batches(PlainBatch):
-        def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002
+        def render_extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002
             return {}
 
     batches = Batches
@@ -56,7 +56,7 @@ class SaysNoPart(Plain):
 
 class WritesTheAction(Plain):
     class Batches(PlainBatch):
-        def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002
+        def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002
             return pa.array([rows.op.action.encode()] * len(rows), pa.binary())
 
     batches = Batches
@@ -64,7 +64,7 @@ class WritesTheAction(Plain):
 
 class WritesTheKey(Plain):
     class Batches(PlainBatch):
-        def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002
+        def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002
             return texts.key
 
     batches = Batches
@@ -74,7 +74,7 @@ class WritesSingleRowsInAnotherWay(Plain):
     row_by_row = True
 
     class Batches(PlainBatch):
-        def row(self, row: OneRow) -> bytes:
+        def render_row(self, row: OneRow) -> bytes:
             return row.image
 
     batches = Batches
@@ -86,7 +86,7 @@ class WritesOldRowsOneByOne(Plain):
     row_by_row = True
 
     class Batches(PlainBatch):
-        def row(self, row: OneRow) -> bytes:
+        def render_row(self, row: OneRow) -> bytes:
             return b"%s %s" % (row.op.action.encode(), row.old or row.image)
 
     batches = Batches

@@ -13,8 +13,8 @@ import pytest
 from psql_streamer import model
 from psql_streamer.interfaces import Finding, Handler, Published
 from psql_streamer.options import HandlerOptions
-from psql_streamer.testing import HandlerContract, batch_of
-from psql_streamer.testing.batches import mixed_batch
+from psql_streamer.testing import HandlerContract, make_batch
+from psql_streamer.testing.batches import make_mixed_batch
 from psql_streamer.testing.samples import ROWS
 
 
@@ -232,7 +232,7 @@ class HandlerTests(HandlerContract):
         return self._handler("own", HandlerOptions())
 
     def make_batches(self) -> Sequence[model.Batch]:
-        return [batch_of(ROWS, "id"), mixed_batch()]
+        return [make_batch(ROWS, "id"), make_mixed_batch()]
 
 
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.__name__)

@@ -80,7 +80,7 @@ class WritesLater(Keeps):
 
 class LeavesOutDeletes(Keeps):
     def write(self, batch: model.Batch) -> None:
-        counted = batch.rows.counted()
+        counted = batch.rows.count_rows()
         type(self).kept += sum(found.rows for found in counted if found.op is not model.RowOp.DELETE)
 
 
@@ -264,11 +264,11 @@ class SinkTests(SinkContract):
     def make_sink(self) -> Sink:
         return self._sink("own", self._sink.Options(type="own", sources=("db1",)))
 
-    def written(self) -> int | None:
+    def count_written(self) -> int | None:
         return self._sink.kept
 
     @contextmanager
-    def outage(self) -> Iterator[None]:  # type: ignore[override]
+    def cause_outage(self) -> Iterator[None]:  # type: ignore[override]
         self._sink.is_away = True
         try:
             yield

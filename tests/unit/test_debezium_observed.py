@@ -72,7 +72,7 @@ def records_of(*, schemas: bool) -> list[dict[str, Any]]:
 def _records(records: Records) -> list[dict[str, Any]]:
     return [
         {
-            "topic": records.topic_of(row),
+            "topic": records.look_up_topic(row),
             "key": _parsed(records.keys[row].as_py()),
             "value": _parsed(records.values[row].as_py()),
             "headers": {

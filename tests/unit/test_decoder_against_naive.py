@@ -86,14 +86,14 @@ def test_after_everything_the_position_is_the_last_end(history: History) -> None
     expected = NaiveDecoder()
     expected.stream(b"".join(frames))
     position = decode(frames, len(frames))[-1].position
-    assert WalPosition.of(position).changes == 0
-    assert WalPosition.of(position).lsn >= expected.end_lsn
+    assert WalPosition.from_position(position).changes == 0
+    assert WalPosition.from_position(position).lsn >= expected.end_lsn
 
 
 @given(history=histories())
 def test_the_position_never_goes_back(history: History) -> None:
     positions = [batch.position for batch in decode(history.session(), 1)]
-    assert positions == sorted(positions, key=lambda at: WalPosition.of(at))
+    assert positions == sorted(positions, key=lambda at: WalPosition.from_position(at))
 
 
 def test_between_transactions_the_position_is_the_end_of_the_last_commit() -> None:
@@ -122,7 +122,7 @@ def test_a_keepalive_moves_the_position_only_where_no_transaction_is_open() -> N
     (idle,) = decode([alive], 1)
     assert idle.position == _at(900)
     inside = decode([opened[0], wire.copy_data(wire.keepalive(1700))], 1)
-    assert [WalPosition.of(batch.position).lsn for batch in inside] == [0, 0]
+    assert [WalPosition.from_position(batch.position).lsn for batch in inside] == [0, 0]
 
 
 def test_a_keepalive_from_before_the_last_commit_does_not_move_the_position_back() -> None:

@@ -38,7 +38,7 @@ def test_the_readmes_configuration_loads_alone_and_with_its_rule(tmp_path: Path)
         file.write_text(text)
         config = load(file, {"PG_PASSWORD": "choose-one"})
         assert config.warnings == ()
-        assert config.handler_names("kafka") == ("spark",)
+        assert config.list_handler_names("kafka") == ("spark",)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -76,7 +76,7 @@ def test_the_readmes_psql_streamer_commands_are_understood() -> None:
     assert ours == [*trying, ["check", *config], config, ["snapshot", "list", *config]]
     inline = re.findall(r"`psql-streamer ([a-z][^`]*)`", README)
     for arguments in [*ours, *(shlex.split(text) for text in inline)]:
-        cli._parser().parse_args(arguments[: arguments.index(">")] if ">" in arguments else arguments)
+        cli._build_parser().parse_args(arguments[: arguments.index(">")] if ">" in arguments else arguments)
 
 
 def test_the_readmes_make_targets_exist() -> None:

@@ -11,8 +11,8 @@ import pytest
 from psql_streamer.cells import CellTable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch
-from psql_streamer.testing import batch_of
-from psql_streamer.testing.batches import mixed_batch, snapshot_batch
+from psql_streamer.testing import make_batch
+from psql_streamer.testing.batches import make_mixed_batch, make_snapshot_batch
 from psql_streamer.testing.samples import with_everything
 from tests.encoding import FORMATS, encoder_of
 
@@ -33,7 +33,7 @@ def _no_garbage_collection() -> Iterator[None]:
 def test_no_format_keeps_a_batch_that_it_has_encoded(form: str, kind: str) -> None:
     encoder = encoder_of(form, Router({}, "shop", "", "messages"), {}, headers=True)
     before = _batches_in_memory()
-    for make in (mixed_batch, snapshot_batch, lambda: with_everything(batch_of(_MANY, "id"))):
+    for make in (make_mixed_batch, make_snapshot_batch, lambda: with_everything(make_batch(_MANY, "id"))):
         batch = make()
         messages = () if kind == "mariadb" else batch.messages  # a binary log has none
         records = encoder.encode(replace(batch, source=replace(batch.source, kind=kind), messages=messages))

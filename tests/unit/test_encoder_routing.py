@@ -81,7 +81,7 @@ def test_statements_about_excluded_tables_are_not_told_and_the_others_stand_befo
     given = replace(batch(), statements=statements, schema_changes=())
     encoder = encoder_of("event", Router({}, "t", "", exclude=["keyless"]), {}, schema_topic="shapes", headers=True)
     records = encoder.encode(given)
-    assert [records.topic_of(at) for at in range(3)] == ["shapes", "t.public.keyed", "t.public.keyed"]
+    assert [records.look_up_topic(at) for at in range(3)] == ["shapes", "t.public.keyed", "t.public.keyed"]
     told = json.loads(records.values[0].as_py())
     assert (told["op"], told["statement"]) == ("DDL", "ALTER TABLE public.keyed")
     assert ([column["name"] for column in told["before"]["columns"]], told["after"]) == (["id"], None)

@@ -26,9 +26,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (metadata / "entry_points.txt").write_text(f"[psql_streamer.sinks]\n{line}\n")
         (tmp_path / "own_parts.py").write_text(module)
 
-    entry_points._points.cache_clear()
+    entry_points._read_entry_points.cache_clear()
     yield put
-    entry_points._points.cache_clear()
+    entry_points._read_entry_points.cache_clear()
     sys.modules.pop("own_parts", None)
 
 
@@ -46,7 +46,7 @@ def test_a_module_that_cannot_be_imported_is_a_problem_of_the_configuration(
 ) -> None:
     install("own = own_parts:Own", module)
     with pytest.raises(ConfigError) as refused:
-        plugins.sink_class("own")
+        plugins.load_sink_class("own")
     assert str(refused.value).startswith(f'"own" cannot be imported: {told}')
 
 
@@ -55,13 +55,13 @@ def test_an_entry_point_without_a_class_is_a_problem_of_the_configuration(instal
     with pytest.raises(
         ConfigError, match=r'"own" is not a sink: it must be a subclass of psql_streamer.interfaces.Sink'
     ):
-        plugins.sink_class("own")
+        plugins.load_sink_class("own")
 
 
 def test_a_name_that_two_packages_give_to_classes_stands_for_neither(install: Install) -> None:
     install("stub_discard = own_parts:Own", "from sinks.stub import StubDiscardSink as Own")
     with pytest.raises(ConfigError) as refused:
-        plugins.sink_class("stub_discard")
+        plugins.load_sink_class("stub_discard")
     classes = "own_parts:Own or sinks.stub:StubDiscardSink"
     assert str(refused.value) == f'"stub_discard" is a sink of several packages: write {classes} in its place'
-    assert plugins.sink_class("own_parts:Own") is plugins.sink_class("sinks.stub:StubDiscardSink")
+    assert plugins.load_sink_class("own_parts:Own") is plugins.load_sink_class("sinks.stub:StubDiscardSink")

@@ -29,10 +29,10 @@ from psql_streamer.model import (
 from psql_streamer.pgtype import Attribute, JsonForm, PgType, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID
 from psql_streamer.testing import check_batch
-from psql_streamer.testing.batches import SOURCE, mixed_batch, snapshot_batch
+from psql_streamer.testing.batches import SOURCE, make_mixed_batch, make_snapshot_batch
 from psql_streamer.trial.event_lines import EventsUnreadable, EventWriter
 from psql_streamer.trial.event_reading import read_events, read_lines
-from psql_streamer.trial.type_json import type_of_json, type_to_json
+from psql_streamer.trial.type_json import parse_type, render_type
 from tests.capture_streams import CAPTURED
 from tests.decoding import decode
 from tests.pgoutput_wire import split_frames
@@ -91,11 +91,11 @@ def test_what_a_server_sent_comes_back_from_lines_without_loss(path: Path) -> No
 
 
 def test_rows_of_snapshots_and_changes_of_several_sources_come_back() -> None:
-    other = replace(mixed_batch(), source=replace(SOURCE, name="other", server_id=7))
-    timed = snapshot_batch()
+    other = replace(make_mixed_batch(), source=replace(SOURCE, name="other", server_id=7))
+    timed = make_snapshot_batch()
     times = np.arange(len(timed.changes[0])) - 1
     timed = replace(timed, changes=tuple(replace(one, record_time=times[: len(one)]) for one in timed.changes))
-    batches = [timed, other, snapshot_batch(commit=3)]
+    batches = [timed, other, make_snapshot_batch(commit=3)]
     found = read(lines_of(*batches))
     assert [one.source.name for one in found] == ["test", "other", "test"]
     for given, one in zip(batches, found, strict=True):
@@ -107,7 +107,7 @@ def test_rows_of_snapshots_and_changes_of_several_sources_come_back() -> None:
 
 def test_transactions_keep_their_ids_times_origins_and_sessions() -> None:
     batch = replace(
-        mixed_batch(),
+        make_mixed_batch(),
         transactions=Transactions(
             np.array([2**63], np.uint64),
             np.array([-1], np.int64),
@@ -119,7 +119,7 @@ def test_transactions_keep_their_ids_times_origins_and_sessions() -> None:
     [found] = read(lines_of(batch))
     assert found.transactions.commit.tolist() == [2**63]
     assert found.transactions.commit_ts.tolist() == [-1]
-    assert found.transactions.id_of(0) == "uuid:1"
+    assert found.transactions.find_id(0) == "uuid:1"
     assert found.transactions.origins == batch.transactions.origins
     assert found.transactions.threads is not None
     assert found.transactions.threads.tolist() == [41]
@@ -143,7 +143,7 @@ def test_transactions_keep_their_ids_times_origins_and_sessions() -> None:
     ids=str,
 )
 def test_a_type_comes_back_with_all_that_is_known_of_it(kind: Any) -> None:
-    found = type_of_json(json.loads(json.dumps(type_to_json(kind))))
+    found = parse_type(json.loads(json.dumps(render_type(kind))))
     assert found == kind
     if isinstance(kind, PostgresType) and isinstance(found, PostgresType):
         assert found.known == kind.known
@@ -168,8 +168,8 @@ ARROW = {
 def test_values_of_arrows_types_come_back(name: str) -> None:
     array = ARROW[name]
     relation = Relation("t", "main", "t", (Column(name, ArrowType(array.type), key=True),))
-    changes = Changes.of_new_rows(relation, [array], np.zeros(3, np.int32))
-    batch = replace(snapshot_batch(), changes=(changes,), transactions=Transactions(*map(np.array, ([1], [1]))))
+    changes = Changes.from_new_rows(relation, [array], np.zeros(3, np.int32))
+    batch = replace(make_snapshot_batch(), changes=(changes,), transactions=Transactions(*map(np.array, ([1], [1]))))
     [found] = read(lines_of(batch))
     column = found.changes[0].after.columns[0]
     assert column.type == array.type
@@ -179,8 +179,8 @@ def test_values_of_arrows_types_come_back(name: str) -> None:
 def test_bytes_that_are_no_text_come_back() -> None:
     relation = Relation("1", "public", "t", (Column("c", PostgresType(25)),))
     array = pa.array([b"\xe9t\xe9", b"plain", None], pa.binary())
-    changes = Changes.of_new_rows(relation, [array], np.zeros(3, np.int32))
-    batch = replace(snapshot_batch(), changes=(changes,), transactions=Transactions(*map(np.array, ([1], [1]))))
+    changes = Changes.from_new_rows(relation, [array], np.zeros(3, np.int32))
+    batch = replace(make_snapshot_batch(), changes=(changes,), transactions=Transactions(*map(np.array, ([1], [1]))))
     [found] = read(lines_of(batch))
     assert found.changes[0].after.columns[0] == array
 
@@ -188,10 +188,10 @@ def test_bytes_that_are_no_text_come_back() -> None:
 def test_only_wanted_tables_are_written_and_no_more_changes_than_wanted() -> None:
     lines: list[str] = []
     writer = EventWriter(lines.append, lambda schema, table: (schema, table) == ("public", "orders"))
-    writer.write(mixed_batch(), 2)
+    writer.write(make_mixed_batch(), 2)
     assert writer.written == 2
     assert [next(iter(json.loads(line))) for line in lines] == ["events", "relation", "op", "op"]
-    assert lines_of(mixed_batch(), fits=lambda *_: False) == []
+    assert lines_of(make_mixed_batch(), fits=lambda *_: False) == []
 
 
 def test_lines_that_a_person_writes_may_be_short() -> None:
@@ -268,6 +268,6 @@ def test_an_image_that_lacks_everything_comes_back() -> None:
         before=lacks,
     )
     source = SourceInfo("sql", "db1", "localhost", "shop")
-    batch = replace(snapshot_batch(), source=source, changes=(changes,))
+    batch = replace(make_snapshot_batch(), source=source, changes=(changes,))
     [found] = read(lines_of(batch))
     require_same(changes, found.changes[0])

@@ -38,7 +38,7 @@ from psql_streamer.model import (
 )
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
-from psql_streamer.testing.batches import mixed_batch
+from psql_streamer.testing.batches import make_mixed_batch
 from tests.encoding import encoder_of
 from tests.golden import batches
 from tests.spark_changes import DELETE, INSERT, UPDATE, Texts, changes, column
@@ -152,7 +152,7 @@ def binlog_batch(flavor: str, server_id: int = 7) -> Batch:
     table = Relation("shop.orders", "shop", "orders", (Column("id", kind, key=True),))
     commit = np.array([23, 24], np.uint64) if gtid else np.array([(7 << 32) | 400, (7 << 32) | 900], np.uint64)
     ids = [gtid % number if gtid else b"binlog.000007:%d" % (number % (1 << 32)) for number in commit.tolist()]
-    changes = Changes.of_new_rows(table, [pa.array([b"1", b"2", b"3"], pa.binary())], np.array([0, 1, 1], np.int32))
+    changes = Changes.from_new_rows(table, [pa.array([b"1", b"2", b"3"], pa.binary())], np.array([0, 1, 1], np.int32))
     return Batch(
         SourceInfo(flavor.split()[0], "test", "db.example", "", server_id=server_id, log_name="binlog"),
         BEFORE,
@@ -514,9 +514,9 @@ def test_where_it_stops_nothing_behind_the_record_is_read() -> None:
 
 
 def test_tombstones_are_counted() -> None:
-    found = read([Record(b"{}", None), *written("event", mixed_batch())])
+    found = read([Record(b"{}", None), *written("event", make_mixed_batch())])
     assert found.tombstones == 1
-    assert sum(map(len, found.batches)) == len(mixed_batch()) + 1, "a changed key is a delete and an insert"
+    assert sum(map(len, found.batches)) == len(make_mixed_batch()) + 1, "a changed key is a delete and an insert"
 
 
 def test_records_of_several_origins_give_a_batch_each_and_only_the_last_moves_the_position() -> None:
@@ -746,7 +746,7 @@ def test_any_rows_come_out_as_they_were_by_fields_and_one_by_one(found: list[dic
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 400), st.integers(0, 40))
 def test_bytes_that_were_changed_are_refused_or_read_and_never_break_it(more: bytes, at: int, gone: int) -> None:
-    (good, *_) = written("event", mixed_batch())
+    (good, *_) = written("event", make_mixed_batch())
     value = good.value_bytes or b""
     bad = value[:at] + more + value[at + gone :]
     found = read([Record(good.key_bytes, bad)])

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from psql_streamer.events.json.json_text import escape, join, members, name, quote, quoted
+from psql_streamer.events.json.json_text import escape, join, quote, render_members, render_name, render_quoted
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Changes, Column, Image, Relation, RowOp
 from psql_streamer.pgtype import PostgresType
-from psql_streamer.testing.batches import mixed_batch
+from psql_streamer.testing.batches import make_mixed_batch
 from tests.encoding import encoder_of
 
 AWKWARD = [
@@ -71,7 +71,7 @@ def test_every_text_comes_back(values: list[str | None]) -> None:
 @pytest.mark.parametrize("value", AWKWARD, ids=ascii)
 def test_an_awkward_text_comes_back_on_its_own(value: str) -> None:
     assert read(quote(binary([value]))) == [value]
-    assert json.loads(name(value)) == value
+    assert json.loads(render_name(value)) == value
 
 
 @pytest.mark.behaviour("T3")
@@ -113,7 +113,7 @@ def test_no_escaped_text_holds_a_control_character(values: list[str | None]) -> 
 
 @given(values=columns)
 def test_a_quoted_column_in_an_object_is_the_text_or_null(values: list[str | None]) -> None:
-    objects = join(*members([name('a"b')], [quoted(binary(values))])) if values else []
+    objects = join(*render_members([render_name('a"b')], [render_quoted(binary(values))])) if values else []
     assert [json.loads(text.as_py()) for text in objects] == [{'a"b': value} for value in values]
 
 
@@ -139,8 +139,10 @@ def test_an_object_lacks_the_members_that_are_absent(rows: list[tuple[tuple[str 
     arrays = tuple(binary([None if gone else value for value, gone in column]) for column in zip(*rows, strict=True))
     absent = {at: np.array([row[at][1] for row in rows]) for at in range(3)}
     after = Image(arrays, np.arange(len(rows)), {at: gone for at, gone in absent.items() if gone.any()})
-    changes = Changes.of_new_rows(Relation("1", "s", "t", columns), arrays, np.zeros(len(rows), np.int32), RowOp.UPDATE)
-    batch = replace(mixed_batch(), changes=(replace(changes, after=after),), truncates=(), messages=())
+    changes = Changes.from_new_rows(
+        Relation("1", "s", "t", columns), arrays, np.zeros(len(rows), np.int32), RowOp.UPDATE
+    )
+    batch = replace(make_mixed_batch(), changes=(replace(changes, after=after),), truncates=(), messages=())
     events = encoder_of("envelope", Router({}, "", "t"), {}).encode(batch).values
     expected = [{member: value for member, (value, gone) in zip(names, row, strict=True) if not gone} for row in rows]
     assert [json.loads(event.as_py())["after"] for event in events] == expected

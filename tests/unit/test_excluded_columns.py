@@ -21,7 +21,7 @@ from psql_streamer.events.routing import Router
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import ArrowType, Batch, Changes, Image, SchemaChange, TableStatement
-from psql_streamer.testing.batches import mixed_batch
+from psql_streamer.testing.batches import make_mixed_batch
 from sinks.kafka.review import KafkaReview
 from tests.config_files import MINIMAL, with_line, written
 from tests.encoding import FORMATS, format_of
@@ -46,7 +46,7 @@ def encode(form: str, given: Batch, excluded: ExcludedColumns | None, unchanged:
 
 def said(records: Records) -> list[tuple[Any, ...]]:
     headers = [dict(zip(records.headers, row, strict=True)) for row in zip(*records.headers.values(), strict=True)]
-    topics = map(records.topic_of, range(len(records)))
+    topics = map(records.look_up_topic, range(len(records)))
     return list(zip(topics, records.keys.to_pylist(), records.values.to_pylist(), headers, strict=True))
 
 
@@ -68,7 +68,7 @@ def without(changes: Changes, left_out: Callable[[str], bool]) -> Changes:
 def test_events_are_those_of_a_table_without_the_columns(form: str, chosen: int, treatment: str) -> None:
     unchanged = Unchanged({"*": treatment}) if treatment == "fill" or form != "debezium" else None  # type: ignore[dict-item]
     seen = 0
-    for given in [*batches(), mixed_batch()]:
+    for given in [*batches(), make_mixed_batch()]:
         given = replace(given, schema_changes=(), statements=())
         left_out = {
             f"{one.relation}.{column.name}"
@@ -129,7 +129,7 @@ def test_a_column_of_the_key_is_refused_unless_another_key_is_named() -> None:
         one
         for one in KafkaReview(
             options("k:9092", excludeColumns=["id", "nothing"]), {"db1": [shop().relation]}
-        ).findings()
+        ).collect_findings()
         if one.severity is Severity.ERROR
     ]
     assert 'leaves out the column "id" of public.orders' in finding.problem
@@ -138,7 +138,9 @@ def test_a_column_of_the_key_is_refused_unless_another_key_is_named() -> None:
 def test_an_entry_that_fits_no_column_is_warned_of() -> None:
     found = [
         one.problem
-        for one in KafkaReview(options("k:9092", excludeColumns=["custmer"]), {"db1": [shop().relation]}).findings()
+        for one in KafkaReview(
+            options("k:9092", excludeColumns=["custmer"]), {"db1": [shop().relation]}
+        ).collect_findings()
     ]
     assert any('excludeColumns: "custmer" fits no column of a published table' in text for text in found)
 
@@ -148,7 +150,9 @@ def test_shapes_in_the_schema_topic_lack_the_columns() -> None:
     shapes, statements = (SchemaChange(relation, relation, 0, 0, 0),), (TableStatement(relation, "ALTER", 0, 0, 0),)
     given = replace(batch(shop()), schema_changes=shapes, statements=statements)
     records = encode("event", given, ExcludedColumns(["customer"]))
-    told = [json.loads(records.values[at].as_py()) for at in range(len(records)) if records.topic_of(at) == "schemas"]
+    told = [
+        json.loads(records.values[at].as_py()) for at in range(len(records)) if records.look_up_topic(at) == "schemas"
+    ]
     for document, sides in zip(told, (["before"], ["before", "after"]), strict=True):
         for side in sides:
             assert [column["name"] for column in document[side]["columns"]] == ["id", "amount", "meta"]

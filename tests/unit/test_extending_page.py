@@ -13,7 +13,7 @@ import pytest
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.events.format import Format
 from psql_streamer.interfaces import Sink
-from psql_streamer.testing import FormatContract, SinkContract, batch_of
+from psql_streamer.testing import FormatContract, SinkContract, make_batch
 from psql_streamer.testing.samples import ROWS
 from tests.extending_page import files
 
@@ -54,11 +54,11 @@ class TestLinesSink(SinkContract):
     def make_unreachable_sink(self) -> Sink:
         return lines_sink(self._file.parent / "away" / "events.txt")
 
-    def written(self) -> int:
+    def count_written(self) -> int:
         return self._file.read_bytes().count(b"\n") if self._file.exists() else 0
 
     @contextmanager
-    def outage(self) -> Iterator[None]:
+    def cause_outage(self) -> Iterator[None]:
         size = self._file.stat().st_size if self._file.exists() else 0
         with full_behind(size + 10):
             yield
@@ -73,11 +73,11 @@ class TestBrief(FormatContract):
 
 @pytest.mark.parametrize("room", [0, 1, 40, 200])
 def test_what_a_full_disk_has_cut_off_is_written_whole_when_there_is_room(tmp_path: Path, room: int) -> None:
-    batch, expected = batch_of(ROWS, "id"), tmp_path / "expected.txt"
+    batch, expected = make_batch(ROWS, "id"), tmp_path / "expected.txt"
     for file in (expected, tmp_path / "events.txt"):
         sink = lines_sink(file)
         sink.start()
-        sink.write(batch_of(ROWS[:2], "id"))
+        sink.write(make_batch(ROWS[:2], "id"))
         if file is not expected:
             with full_behind(file.stat().st_size + room), pytest.raises(SinkUnavailable, match="cannot be written: "):
                 sink.write(batch)
@@ -92,5 +92,5 @@ def test_a_full_disk_from_the_beginning_is_told_in_words() -> None:
     sink = lines_sink(Path("/dev/full"))
     sink.start()
     with pytest.raises(SinkUnavailable, match="/dev/full cannot be written: No space left on device"):
-        sink.write(batch_of(ROWS, "id"))
+        sink.write(make_batch(ROWS, "id"))
     sink.stop()

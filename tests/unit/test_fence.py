@@ -22,11 +22,11 @@ def test_a_transaction_is_visible_if_it_had_ended_when_the_snapshot_was_taken(ep
     taken = fence(base + 10, base + 20, base + 10, base + 14)
     xids = [base + xid for xid in (3, 9, 10, 11, 14, 19, 20, 21)]
     expected = [True, True, False, True, False, True, False, False]
-    assert taken.visible(np.array(xids, np.uint64)).tolist() == expected
+    assert taken.select_visible(np.array(xids, np.uint64)).tolist() == expected
 
 
 def test_a_snapshot_without_running_transactions_sees_all_before_xmax() -> None:
-    assert fence(7, 7).visible(np.array([6, 7], np.uint64)).tolist() == [True, False]
+    assert fence(7, 7).select_visible(np.array([6, 7], np.uint64)).tolist() == [True, False]
 
 
 @given(st.integers(3, 1 << 60), st.integers(-(1 << 31), (1 << 31) - 1))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psql_streamer.cells import cells_of
+from psql_streamer.cells import convert_to_cells
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.event import Event, EventBatch
@@ -119,12 +119,12 @@ class WithTombstones(Event):
 
     tombstones = True
 
-    def of(self, batch: Batch) -> EventBatch:
+    def prepare(self, batch: Batch) -> EventBatch:
         return Mine(batch)
 
 
 class Mine(EventBatch):
-    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - all are the same
+    def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - all are the same
         return pa.array([b"mine"] * len(rows), pa.binary())
 
 
@@ -177,7 +177,7 @@ def encoded_or_refused(encoder: Encoder, batch: Batch) -> Any:
     texts = zip(records.keys.to_pylist(), records.values.to_pylist(), strict=True)
     left_out = (dict(records.skipped), records.excluded)
     return left_out, [
-        (records.topic_of(at), records.table_of(at), *number, *text, dict(held))
+        (records.look_up_topic(at), records.look_up_table(at), *number, *text, dict(held))
         for at, (number, text, held) in enumerate(zip(numbers, texts, of_each, strict=True))
     ]
 
@@ -237,15 +237,15 @@ def outcome(pieces: Sequence[list[bytes]]) -> list[Any]:
 
 def seen(batch: Batch) -> tuple[Any, ...]:
     """All that others see of a batch."""
-    table, transactions = cells_of(batch.changes), batch.transactions
+    table, transactions = convert_to_cells(batch.changes), batch.transactions
     return (
         batch.position,
         transactions.commit.tolist(),
         transactions.commit_ts.tolist(),
-        transactions.id_texts().to_pylist(),
+        transactions.list_id_texts().to_pylist(),
         contents(table),
         [] if table.place is None else table.place.tolist(),
-        sorted((str(one.relation), *one[1:]) for one in batch.rows.counted()),
+        sorted((str(one.relation), *one[1:]) for one in batch.rows.count_rows()),
         (len(batch), len(batch.changes), batch.rows.next_batch_order),
         (batch.truncates, batch.messages, batch.schema_changes),
     )

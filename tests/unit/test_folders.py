@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.config import load
-from psql_streamer.embedded.cache import cache_folder
+from psql_streamer.embedded.cache import make_cache_folder
 from psql_streamer.errors import StreamerError
 
 HANDFUL = {"PG_HOST": "db.example.com", "PG_DATABASE": "shop", "KAFKA_BROKERS": "k1:9092"}
@@ -55,8 +55,8 @@ def test_jars_are_in_the_users_cache_folder(
 ) -> None:
     if given is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", given.replace("{}", str(tmp_path)))
-    assert cache_folder() == tmp_path / expected / "psql-streamer"
-    assert cache_folder().is_dir()
+    assert make_cache_folder() == tmp_path / expected / "psql-streamer"
+    assert make_cache_folder().is_dir()
 
 
 def test_where_xdg_cache_home_cannot_be_used_they_are_under_home(
@@ -64,21 +64,21 @@ def test_where_xdg_cache_home_cannot_be_used_they_are_under_home(
 ) -> None:
     (tmp_path / "cache").write_text("no folder can be made in a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert cache_folder() == tmp_path / "home/.cache/psql-streamer"
+    assert make_cache_folder() == tmp_path / "home/.cache/psql-streamer"
 
 
 def test_without_a_usable_home_they_are_in_a_private_temporary_folder(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder can be made in a file")
-    folder = cache_folder()
+    folder = make_cache_folder()
     assert folder.parent == tmp_path / "tmp"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert cache_folder() == folder
+    assert make_cache_folder() == folder
 
 
 def test_a_temporary_folder_that_somebody_else_may_have_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder can be made in a file")
-    folder = cache_folder()
+    folder = make_cache_folder()
     folder.rmdir()
     folder.symlink_to(tmp_path)
     with pytest.raises(StreamerError, match=r"belongs to another user: set XDG_CACHE_HOME"):
-        cache_folder()
+        make_cache_folder()

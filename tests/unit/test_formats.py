@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr, ValidationError, field_validator, model_validator
 
 from psql_streamer.config import load
-from psql_streamer.entry_points import Kind, names
+from psql_streamer.entry_points import Kind, list_names
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.events.debezium.format import Debezium
 from psql_streamer.events.format import BatchFormat, Format, FormatOptions, RowTexts
@@ -44,10 +44,10 @@ class RegistryOptions(FormatOptions):
             raise ValueError("is not a URL")
         return value
 
-    def resources(self) -> Iterable[str]:
+    def list_resources(self) -> Iterable[str]:
         return [f"the subjects of {self.registry_url}"]
 
-    def warnings(self) -> Iterable[str]:
+    def list_warnings(self) -> Iterable[str]:
         return ["registryUrl is not https: anybody can read along"] if self.registry_url.startswith("http:") else []
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class Registered(Format):
         self.batches = self.stops = 0
         self.made.append(self)
 
-    def of(self, batch: Batch) -> BatchFormat:
+    def prepare(self, batch: Batch) -> BatchFormat:
         self.batches += 1
         return RegisteredBatch(batch, self.prefix)
 
@@ -85,7 +85,7 @@ class Telling(Registered):
 
 
 class Unregistered(Registered):
-    def of(self, batch: Batch) -> BatchFormat:  # noqa: ARG002 - it comes no further
+    def prepare(self, batch: Batch) -> BatchFormat:  # noqa: ARG002 - it comes no further
         raise SinkUnavailable("no answer from the registry", "look whether it runs")
 
 
@@ -98,13 +98,13 @@ class RegisteredBatch(BatchFormat):
         super().__init__(batch)
         self.prefix = prefix
 
-    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002
+    def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002
         return pa.array([self.prefix] * len(rows), pa.binary())
 
-    def truncate(self, truncate: Truncate) -> bytes | None:  # noqa: ARG002
+    def render_truncate(self, truncate: Truncate) -> bytes | None:  # noqa: ARG002
         return None
 
-    def message(self, message: LogicalMessage) -> bytes:  # noqa: ARG002
+    def render_message(self, message: LogicalMessage) -> bytes:  # noqa: ARG002
         return self.prefix
 
 
@@ -129,7 +129,7 @@ def with_format(lines: str) -> str:
 
 
 def test_the_formats_that_ship_are_entry_points() -> None:
-    assert names(Kind.FORMAT) == ("debezium", "envelope", "event", "flat")
+    assert list_names(Kind.FORMAT) == ("debezium", "envelope", "event", "flat")
 
 
 def test_a_format_of_ones_own_is_made_once_for_a_sink_with_its_options(made: list[Registered], tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_format_that_tells_of_transactions_gets_their_metadata_and_its_topic()
     assert KafkaSink("k", options("a:1", format=f"{HERE}:Telling", **own)).wants_transaction_metadata
     silent = options("a:1", format=f"{HERE}:Registered", **own)
     assert not KafkaSink("k", silent).wants_transaction_metadata
-    assert list(silent.warnings())[:1] == ["transactionTopic has no effect without debeziumTransactions = true"]
+    assert list(silent.list_warnings())[:1] == ["transactionTopic has no effect without debeziumTransactions = true"]
 
 
 def test_a_format_that_extends_debezium_has_its_keys_of_the_section() -> None:

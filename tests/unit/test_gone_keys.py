@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.cells import cells_of
+from psql_streamer.cells import convert_to_cells
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, ReplicaIdentity, RowOp
 from psql_streamer.pipeline.coalescing import merge
@@ -112,7 +112,7 @@ def test_they_keep_their_identity_on_a_hop(form: str) -> None:
     again = hopped(form, batch, headers=True) if form != "debezium" else _without_tombstones(batch)
     assert uuids(again) == uuids(batch)
     assert again.transactions.snapshots == {0: ON_DEMAND}
-    assert set(cells_of(again.changes).op.tolist()) == {RowOp.DELETE}
+    assert set(convert_to_cells(again.changes).op.tolist()) == {RowOp.DELETE}
 
 
 def _without_tombstones(batch: Batch) -> Batch:

@@ -30,7 +30,7 @@ def made(gtids: list[tuple[str, int]]) -> GtidSet:
 def test_a_set_is_a_set(one: list[tuple[str, int]], other: list[tuple[str, int]]) -> None:
     mine, theirs = made(one), made(other)
     assert str(GtidSet.parse(str(mine))) == str(mine)
-    assert mine.lacking(theirs) == len(set(other) - set(one))
+    assert mine.count_lacking(theirs) == len(set(other) - set(one))
     assert mine.includes(theirs) == (set(other) <= set(one))
     assert all(mine.holds(*gtid) == (gtid in one) for gtid in other)
 
@@ -58,7 +58,7 @@ def test_domains_have_a_last_gtid_each() -> None:
     assert str(found) == "0-2-7,1-1-9"
     found.add("0-3", 8)
     assert str(found) == "0-3-8,1-1-9"
-    assert found.lacking(DomainPositions.parse("0-1-10,2-1-5")) == 7
+    assert found.count_lacking(DomainPositions.parse("0-1-10,2-1-5")) == 7
     assert found.includes(DomainPositions.parse("0-9-8"))
     assert found.holds("0-1", 8)
     assert not found.holds("5-1", 1)
@@ -89,7 +89,7 @@ def test_positions_without_gtids_are_compared_by_file_and_offset() -> None:
 
 def test_a_position_is_stored_and_comes_back() -> None:
     for one in (position("0-1-4", 77, 3), position(None), position(f"{A}:1-4")):
-        assert BinlogPosition.of(one.position) == one
+        assert BinlogPosition.from_position(one.position) == one
     assert isinstance(parse_executed("0-1-4, 1-1-1"), DomainPositions)
     assert isinstance(parse_executed(f"{A}:1"), GtidSet)
 

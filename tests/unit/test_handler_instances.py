@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from psql_streamer.interfaces import Status
-from psql_streamer.pipeline.handler_instances import sum_by_name, worst_by_name
+from psql_streamer.pipeline.handler_instances import choose_worst_by_name, sum_by_name
 
 WELL, AWAY = Status(True, "the engine runs"), Status(False, "the engine ended")
 
@@ -11,7 +11,7 @@ WELL, AWAY = Status(True, "the engine runs"), Status(False, "the engine ended")
 def test_a_handler_is_as_well_as_its_worst_instance() -> None:
     other = Status(True, "nothing has gone through it yet")
     instances = [{"handler.spark": WELL}, {"handler.spark": AWAY, "handler.own": other}, {"handler.spark": WELL}]
-    told = worst_by_name(instances)
+    told = choose_worst_by_name(instances)
     assert told == {"handler.spark": AWAY, "handler.own": other}
 
 

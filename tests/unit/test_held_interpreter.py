@@ -13,10 +13,10 @@ _BUSY = "time.sleep(2)"
 def _run(what: str) -> subprocess.CompletedProcess[str]:
     program = f"""
 import ctypes, time
-from psql_streamer.held_interpreter import ending_if_held
+from psql_streamer.held_interpreter import end_if_held
 def the_call_that_holds():
     {what}
-with ending_if_held(0.5):
+with end_if_held(0.5):
     the_call_that_holds()
 time.sleep(1)  # twice as long as nothing may run: a watchdog that is still there would end it
 """

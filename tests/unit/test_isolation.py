@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Changes
-from psql_streamer.spark.chosen_rows import row_sizes, take_rows
+from psql_streamer.spark.chosen_rows import measure_rows, take_rows
 from psql_streamer.spark.isolation import sort_out, sort_out_large
 from tests.spark_changes import INSERT, changes, shop, values
 
@@ -74,4 +74,4 @@ def test_a_part_has_the_images_of_its_rows() -> None:
     assert some.seq.tolist() == [1, 2]
     assert (some.after.rows.tolist(), some.before.rows.tolist()) == ([0], [0, 1])
     assert (values(some, "id"), values(some, "id", "before")) == ([b"2"], [b"2", b"3"])
-    assert row_sizes(whole).tolist() == [17, 31, 11, 9]
+    assert measure_rows(whole).tolist() == [17, 31, 11, 9]

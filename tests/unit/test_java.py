@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.embedded import java
-from psql_streamer.embedded.java import find_java, java_version
+from psql_streamer.embedded.java import find_java, read_java_version
 from psql_streamer.errors import StreamerError
 
 
@@ -22,7 +22,7 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_old_numbering_is_understood(tmp_path: Path) -> None:
-    assert java_version(fake_jdk(tmp_path, "1.8.0_392") / "bin" / "java") == 8
+    assert read_java_version(fake_jdk(tmp_path, "1.8.0_392") / "bin" / "java") == 8
 
 
 def test_without_a_usable_java_the_error_says_what_was_seen_and_how_to_install_one(

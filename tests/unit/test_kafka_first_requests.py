@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.kafka.first_requests import first_requests
+from sinks.kafka.first_requests import select_first_requests
 from sinks.kafka.outgoing import Outgoing
 
 _REQUEST_BYTES = 300_000
@@ -35,7 +35,7 @@ def test_every_record_comes_in_its_turn_and_no_turn_has_two_requests_of_a_partit
     records = _outgoing(given)
     left, turns = np.arange(len(given)), list[list[int]]()
     while len(left):
-        turns.append(first_requests(records, left, _REQUEST_BYTES).tolist())
+        turns.append(select_first_requests(records, left, _REQUEST_BYTES).tolist())
         assert turns[-1], "a turn without a record"
         left = np.setdiff1d(left, turns[-1])
     for turn in turns:
@@ -53,16 +53,16 @@ def test_every_record_comes_in_its_turn_and_no_turn_has_two_requests_of_a_partit
 
 def test_a_turn_takes_all_that_fits() -> None:
     records = _outgoing([(0, 0, 99_000)] * 7 + [(1, 0, 150_000)] * 3)
-    assert first_requests(records, np.arange(10), _REQUEST_BYTES).tolist() == [0, 1, 2, 7]
-    assert first_requests(records, np.arange(3, 10), _REQUEST_BYTES).tolist() == [3, 4, 5, 7]
+    assert select_first_requests(records, np.arange(10), _REQUEST_BYTES).tolist() == [0, 1, 2, 7]
+    assert select_first_requests(records, np.arange(3, 10), _REQUEST_BYTES).tolist() == [3, 4, 5, 7]
 
 
 def test_headers_count() -> None:
     records = _outgoing([(0, 0, 70_000)] * 4, header="h")
-    assert first_requests(records, np.arange(4), _REQUEST_BYTES).tolist() == [0, 1]
+    assert select_first_requests(records, np.arange(4), _REQUEST_BYTES).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("request_bytes", [100_000, 2_000_000])
 def test_nothing_is_held_back_for_small_requests_or_where_one_takes_all(request_bytes: int) -> None:
     records = _outgoing([(0, 0, 90_000)] * 9)
-    assert first_requests(records, np.arange(9), request_bytes).tolist() == list(range(9))
+    assert select_first_requests(records, np.arange(9), request_bytes).tolist() == list(range(9))

@@ -66,12 +66,12 @@ def test_a_section_that_cannot_work_is_refused_with_the_reason(section: dict[str
     ],
 )
 def test_a_section_that_one_may_be_sorry_for_is_warned_of(section: dict[str, Any], says: str) -> None:
-    (warning,) = options("127.0.0.1:9092", **section).warnings()
+    (warning,) = options("127.0.0.1:9092", **section).list_warnings()
     assert says in warning
 
 
 def test_the_section_means_this_in_librdkafkas_terms() -> None:
-    properties = options("a:1,b:2", timeout="3s", batchTimeout="20ms", batchSize=500).properties()
+    properties = options("a:1,b:2", timeout="3s", batchTimeout="20ms", batchSize=500).make_properties()
     expected = {
         "bootstrap.servers": "a:1,b:2",
         "acks": "-1",
@@ -85,12 +85,12 @@ def test_the_section_means_this_in_librdkafkas_terms() -> None:
 
 
 def test_small_requests_are_only_made_when_asked_for() -> None:
-    assert "batch.num.messages" not in options("a:1").properties()
+    assert "batch.num.messages" not in options("a:1").make_properties()
 
 
 def test_a_property_passed_through_wins() -> None:
     given = {"compression.type": "zstd", "linger.ms": 50, "enable.ssl.certificate.verification": False}
-    properties = options("a:1", kafka=given).properties()
+    properties = options("a:1", kafka=given).make_properties()
     assert properties["compression.type"] == "zstd"
     assert properties["linger.ms"] == "50"
     assert properties["enable.ssl.certificate.verification"] == "false"
@@ -98,7 +98,7 @@ def test_a_property_passed_through_wins() -> None:
 
 @pytest.mark.parametrize("section", [{"requiredAcks": 1}, {"kafka": {"enable.idempotence": False}}])
 def test_without_idempotence_one_request_is_under_way_at_a_time(section: dict[str, Any]) -> None:
-    assert options("a:1", **section).properties()["max.in.flight.requests.per.connection"] == "1"
+    assert options("a:1", **section).make_properties()["max.in.flight.requests.per.connection"] == "1"
 
 
 def test_key_columns_are_a_list_for_all_tables_or_a_table_of_lists() -> None:
@@ -109,19 +109,21 @@ def test_key_columns_are_a_list_for_all_tables_or_a_table_of_lists() -> None:
 
 def test_a_mapping_is_a_topic_a_table_or_a_list_of_both() -> None:
     by_customer = {"topic": "by-customer", "key": ["customer_id"]}
-    router = options("a:1", tableTopicMapping={"a": "{table}", "b": by_customer, "c": ["c1", by_customer]}).router()
+    router = options(
+        "a:1", tableTopicMapping={"a": "{table}", "b": by_customer, "c": ["c1", by_customer]}
+    ).make_router()
     keyed = Route("by-customer", ("customer_id",))
-    assert router.topics("db1", "shop", "a") == (Route("a"),)
-    assert router.topics("db1", "shop", "b") == (keyed,)
-    assert router.topics("db1", "shop", "c") == (Route("c1"), keyed)
+    assert router.find_routes("db1", "shop", "a") == (Route("a"),)
+    assert router.find_routes("db1", "shop", "b") == (keyed,)
+    assert router.find_routes("db1", "shop", "c") == (Route("c1"), keyed)
 
 
 def test_unchanged_is_one_rule_for_all_columns_or_a_table_of_rules() -> None:
-    assert options("a:1").unchanged_policy() == Unchanged({"*": "fill"}, "__unchanged__")
-    assert options("a:1", unchanged="omit").unchanged_policy() == Unchanged({"*": "omit"}, "__unchanged__")
+    assert options("a:1").make_unchanged_policy() == Unchanged({"*": "fill"}, "__unchanged__")
+    assert options("a:1", unchanged="omit").make_unchanged_policy() == Unchanged({"*": "omit"}, "__unchanged__")
     section = {"unchanged": {"*": "omit", "docs.body": "marker"}, "unchangedMarker": "?"}
-    assert list(options("a:1", **section).warnings()) == []
-    assert options("a:1", **section).unchanged_policy() == Unchanged({"*": "omit", "docs.body": "marker"}, "?")
+    assert list(options("a:1", **section).list_warnings()) == []
+    assert options("a:1", **section).make_unchanged_policy() == Unchanged({"*": "omit", "docs.body": "marker"}, "?")
 
 
 def test_properties_which_may_hold_secrets_are_not_shown() -> None:

@@ -15,7 +15,7 @@ import pytest
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.model import NO_RECORD_TIME, Index
 from sinks.kafka import clients, outgoing, producer
-from sinks.kafka.outgoing import Outgoing, runs
+from sinks.kafka.outgoing import Outgoing, find_runs
 from sinks.kafka.producer import Producer
 from sinks.kafka.shipment import Shipment
 
@@ -38,9 +38,9 @@ def records(headers: tuple[str, ...] = ()) -> Outgoing:
 
 
 def test_records_are_handed_over_topic_by_topic_and_in_order_within_each() -> None:
-    at = Shipment(records()).places_waiting()
+    at = Shipment(records()).list_waiting()
     assert sorted(at.tolist()) == list(range(RECORDS))
-    found = [(number, at[start:end].tolist()) for number, start, end in runs(records(), at)]
+    found = [(number, at[start:end].tolist()) for number, start, end in find_runs(records(), at)]
     assert found == [(number, [i for i in range(RECORDS) if i * 7 % TOPICS == number]) for number in range(TOPICS)]
 
 
@@ -57,7 +57,7 @@ def test_every_value_is_laid_out_once_whatever_the_number_of_topics(
 
     monkeypatch.setattr(outgoing, "locate", counted)
     some = records(headers)
-    client.produce(some, Shipment(some).places_waiting())
+    client.produce(some, Shipment(some).list_waiting())
     assert laid_out == [RECORDS] * columns
 
 
@@ -70,14 +70,14 @@ def test_each_topic_is_one_call(client: Producer, monkeypatch: pytest.MonkeyPatc
 
     functions = SimpleNamespace(**(vars(producer.rdkafka_at_once) | {"produce_batch": produce_batch}))
     monkeypatch.setattr(producer, "rdkafka_at_once", functions)
-    assert not client.produce(records(), Shipment(records()).places_waiting()).any()
+    assert not client.produce(records(), Shipment(records()).list_waiting()).any()
     assert calls == [RECORDS // TOPICS] * TOPICS
 
 
 def test_behind_a_full_queue_no_topic_gets_a_record(client: Producer) -> None:
-    errors = client.produce(records(), Shipment(records()).places_waiting())
+    errors = client.produce(records(), Shipment(records()).list_waiting())
     assert errors.nonzero()[0].tolist() == [RECORDS - 1]
-    assert client.produce(records(), Shipment(records()).places_waiting()).all()
+    assert client.produce(records(), Shipment(records()).list_waiting()).all()
 
 
 def test_no_client_is_made_behind_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_no_client_is_made_behind_a_close(monkeypatch: pytest.MonkeyPatch) -> No
     several = clients.Clients(make, logging.getLogger(__name__))
     several.close()
     with pytest.raises(SinkUnavailable, match="closed"):
-        several.produce(records(), Shipment(records()).places_waiting())
+        several.produce(records(), Shipment(records()).list_waiting())
     assert [client._client for client in made] == [None, None]
 
 

@@ -33,7 +33,7 @@ def test_what_was_not_given_out_is_not_confirmed() -> None:
     progress.give({A: 9})
     progress.confirm({A: 10, B: 3})
     assert not progress.take_due()
-    assert progress.unconfirmed() == [A]
+    assert progress.find_unconfirmed() == [A]
 
 
 def test_offsets_without_a_record_are_committed_when_what_is_in_front_of_them_is_durable() -> None:
@@ -44,7 +44,7 @@ def test_offsets_without_a_record_are_committed_when_what_is_in_front_of_them_is
     assert progress.give_empty() == {A: 12}
     progress.note_end(A, 12)
     assert progress.lags == {A: 0}
-    assert progress.unconfirmed() == [A], "the last record is on its way"
+    assert progress.find_unconfirmed() == [A], "the last record is on its way"
     progress.confirm({A: 9})
     assert progress.take_due() == {A: 9}
     progress.confirm({A: 12})
@@ -68,7 +68,7 @@ def test_offsets_without_a_record_behind_those_on_their_way_from_the_session_bef
     progress.begin(A, committed=5, start=9, in_flight=True)
     progress.note_empty(A, 12)
     assert progress.give_empty() == {A: 12}
-    assert progress.unconfirmed() == [A]
+    assert progress.find_unconfirmed() == [A]
     progress.confirm({A: 9})
     assert progress.take_due() == {A: 9}
 
@@ -86,7 +86,7 @@ def test_what_is_given_back_is_not_waited_for() -> None:
     progress.give({A: 9})
     progress.give_back([A], {A: 5})
     progress.confirm({A: 5})
-    assert not progress.unconfirmed()
+    assert not progress.find_unconfirmed()
 
 
 def test_what_is_given_back_is_what_lies_behind_the_last_batch_and_no_more() -> None:
@@ -94,9 +94,9 @@ def test_what_is_given_back_is_what_lies_behind_the_last_batch_and_no_more() -> 
     progress.begin(B, committed=5, start=5, in_flight=False)
     progress.give({A: 9, B: 8})
     progress.give_back_behind({A: 7, B: 3})
-    assert progress.unconfirmed() == [A]
+    assert progress.find_unconfirmed() == [A]
     progress.confirm({A: 7})
-    assert not progress.unconfirmed()
+    assert not progress.find_unconfirmed()
 
 
 def test_a_transaction_is_offered_the_same_offsets_until_it_is_committed() -> None:
@@ -126,7 +126,7 @@ def test_what_was_in_flight_is_waited_for_and_committed_when_it_is_durable() -> 
     progress = Progress({A: 7})
     progress.begin(A, committed=5, start=9, in_flight=True)
     assert progress.take_due() == {A: 7}
-    assert progress.unconfirmed([A, B]) == [A]
+    assert progress.find_unconfirmed([A, B]) == [A]
     progress.confirm({A: 9})
     assert progress.take_due() == {A: 9}
 
@@ -159,7 +159,7 @@ def test_the_lag_is_that_behind_what_was_given_out() -> None:
 
 
 def records(part: int, count: int, first: int = 0) -> Taken:
-    return Taken.of([Record(b"k", b"v" * 100, at, part=part) for at in range(first, first + count)])
+    return Taken.collect([Record(b"k", b"v" * 100, at, part=part) for at in range(first, first + count)])
 
 
 def test_records_are_taken_in_their_order_up_to_what_a_batch_holds() -> None:

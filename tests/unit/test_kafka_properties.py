@@ -82,7 +82,7 @@ def test_acknowledgements_may_be_said_twice_if_they_are_the_same() -> None:
 
 
 def test_repeats_without_idempotence_are_warned_of() -> None:
-    (warning,) = options("localhost:9092", kafka={"enable.idempotence": False}).warnings()
+    (warning,) = options("localhost:9092", kafka={"enable.idempotence": False}).list_warnings()
     assert "enable.idempotence" in warning
 
 

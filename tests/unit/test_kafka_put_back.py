@@ -9,7 +9,7 @@ from psql_streamer.event_reader.parsed import Message
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.taken import Taken, size_of
+from sources.kafka.taken import Taken, measure_record
 from tests.unit.test_event_reader import Record
 
 FIRST, SECOND = Partition("orders", 0), Partition("orders", 1)
@@ -21,7 +21,7 @@ def state_with(*records: Record) -> MemberState:
     state = MemberState(KafkaSourceOptions.model_validate(section), {}, "")
     for partition in (FIRST, SECOND):
         state.begin(partition, -1, 0, False)
-    state.hold(Taken.of(cast("list[Message]", list(records))))
+    state.hold(Taken.collect(cast("list[Message]", list(records))))
     return state
 
 
@@ -38,8 +38,8 @@ def record(offset: int, partition: Partition = FIRST) -> Record:
 def test_they_are_given_again_in_front_of_those_that_came_since() -> None:
     state = state_with(record(0), record(1), record(2))
     taken = take(state)
-    state.hold(Taken.of(cast("list[Message]", [record(3)])))
-    state.put_back(Taken.of(taken.messages[1:]), {FIRST: 1})
+    state.hold(Taken.collect(cast("list[Message]", [record(3)])))
+    state.put_back(Taken.collect(taken.messages[1:]), {FIRST: 1})
     assert [one.offset() for one in take(state).messages] == [1, 2, 3]
 
 
@@ -47,7 +47,7 @@ def test_nothing_is_waited_for_but_what_is_in_front_of_them() -> None:
     state = state_with(record(0), record(1))
     taken = take(state)
     assert not state.is_drained
-    state.put_back(Taken.of(taken.messages[1:]), {FIRST: 1})
+    state.put_back(Taken.collect(taken.messages[1:]), {FIRST: 1})
     assert not state.is_drained
     state.confirm({FIRST: 1})
     assert state.is_drained
@@ -68,7 +68,7 @@ def test_those_of_a_partition_that_goes_meanwhile_are_not_given_again() -> None:
     state.put_back(taken, {})
     state.drop({FIRST})
     assert [(one.partition(), one.offset()) for one in take(state).messages] == [(1, 0)]
-    taken = Taken.of(cast("list[Message]", [record(0), record(1, SECOND)]))
+    taken = Taken.collect(cast("list[Message]", [record(0), record(1, SECOND)]))
     state.put_back(taken, {})
     assert [(one.partition(), one.offset()) for one in take(state).messages] == [(1, 1)]
 
@@ -77,4 +77,4 @@ def test_headers_count_whichever_records_have_them() -> None:
     bare, with_headers = record(0), replace(record(0), given_headers=[("tenant", b"t" * 1000), ("empty", None)])
     for given in ([bare, with_headers, bare], [with_headers, bare, bare], [bare, bare, with_headers]):
         messages = cast("list[Message]", given)
-        assert Taken.of(messages).size == sum(map(size_of, messages))
+        assert Taken.collect(messages).size == sum(map(measure_record, messages))

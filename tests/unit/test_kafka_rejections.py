@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from sinks.kafka import request_size
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed
-from sinks.kafka.rejections import find_rejected, find_without_key, sizes_of
+from sinks.kafka.rejections import find_rejected, find_without_key, measure_sizes
 from sinks.kafka.request_size import RequestSize
 from sinks.kafka.shipment import Shipment
 
@@ -160,7 +160,7 @@ def test_a_shipment_that_was_given_up_or_cut_says_nothing_of_requests() -> None:
 def test_headers_count_as_bytes_of_a_request() -> None:
     headers = {"trace": pa.array([b"h" * 600, None, b"h" * 1_200], pa.binary())}
     records = replace(outgoing([10, 10, 10]), headers=headers)
-    assert sizes_of(records, np.array([0, 1, 2])).tolist() == [610, 10, 1_210]
+    assert measure_sizes(records, np.array([0, 1, 2])).tolist() == [610, 10, 1_210]
     found = find_rejected(failures(LARGE, LARGE, LARGE), records, 1_000, singly=False)
     assert [one.place for one in found] == [2]
 

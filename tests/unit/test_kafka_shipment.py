@@ -61,7 +61,7 @@ def test_what_was_not_reported_is_acknowledged_and_rejected_records_do_not_wait(
     of_one_key.report([Failed(1, FAILURE)])
     of_one_key.repeat(one.place for one in of_one_key.land())
     assert not of_one_key.under_way
-    assert of_one_key.places_waiting().tolist() == [1, 3]
+    assert of_one_key.list_waiting().tolist() == [1, 3]
 
 
 def test_a_client_that_says_nothing_may_have_lost_all() -> None:
@@ -87,4 +87,4 @@ def test_records_before_an_earlier_one_of_their_key_are_found_by_offset(
     made = shipment(keys, [-1] * len(keys))
     made.report(Written(place, *where) for place, where in enumerate(lies))
     assert made.land() == []
-    assert made.misplaced() == misplaced
+    assert made.find_misplaced() == misplaced

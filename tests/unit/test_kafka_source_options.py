@@ -13,7 +13,7 @@ from psql_streamer.config import load
 from psql_streamer.config.model import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.model import Position
-from sources.kafka.offsets import Partition, has_reached, ids_of_position, of_position, to_position, total_lag
+from sources.kafka.offsets import Partition, compute_total_lag, has_reached, to_offsets, to_position, to_topic_ids
 from sources.kafka.options import KafkaSourceOptions
 from tests.config_files import written
 
@@ -87,23 +87,23 @@ def test_a_start_is_a_word_a_moment_or_offsets() -> None:
 
 
 def test_offsets_are_committed_by_the_source_alone_and_never_reset() -> None:
-    properties = options(instanceId="a", kafka={"fetch.min.bytes": 2}).consumer_properties()
+    properties = options(instanceId="a", kafka={"fetch.min.bytes": 2}).make_consumer_properties()
     assert properties["enable.auto.commit"] is False
     assert properties["auto.offset.reset"] == "error"
     assert properties["group.instance.id"] == "a"
     assert properties["fetch.min.bytes"] == 2
-    assert "group.instance.id" not in options().consumer_properties()
+    assert "group.instance.id" not in options().make_consumer_properties()
 
 
 def test_positions_go_on_partition_by_partition() -> None:
     offsets = {Partition("b", 1): 7, Partition("a", 0): 5}
     position = to_position(offsets)
     assert (position.data, str(position)) == ({"a": {"0": 5}, "b": {"1": 7}}, "a[0]@5, b[1]@7")
-    assert of_position(position) == offsets
-    assert of_position(None) == {}
+    assert to_offsets(position) == offsets
+    assert to_offsets(None) == {}
     with_ids = to_position(offsets, {"a": "x", "another": "y"})
-    assert of_position(with_ids) == offsets
-    assert (ids_of_position(with_ids), ids_of_position(position), ids_of_position(None)) == ({"a": "x"}, {}, {})
+    assert to_offsets(with_ids) == offsets
+    assert (to_topic_ids(with_ids), to_topic_ids(position), to_topic_ids(None)) == ({"a": "x"}, {}, {})
     assert has_reached(offsets, {Partition("a", 0): 5})
     assert not has_reached(offsets, {Partition("a", 0): 6})
     assert not has_reached(offsets, {Partition("c", 0): 0})
@@ -168,6 +168,6 @@ def test_a_topic_is_read_once_in_a_group(tmp_path: Path, hosts: str) -> None:
 
 def test_the_lag_is_known_when_the_end_of_every_partition_is() -> None:
     one, two = Partition("orders", 0), Partition("orders", 1)
-    assert total_lag({one: 3, two: 0}) == 3
-    assert total_lag({one: 0, two: -1}) is None
-    assert total_lag({}) is None
+    assert compute_total_lag({one: 3, two: 0}) == 3
+    assert compute_total_lag({one: 0, two: -1}) is None
+    assert compute_total_lag({}) is None

@@ -55,7 +55,7 @@ def bring(schedule: Schedule[Delivered], task: Check, *gone: int, likeness: Like
 
 
 def given(schedule: Schedule[Delivered], reached: int = 5000, most: int = 100) -> list[int]:
-    found = schedule.next_piece(reached, most, 1 << 20)  # type: ignore[arg-type]
+    found = schedule.take_next_piece(reached, most, 1 << 20)  # type: ignore[arg-type]
     if found is None:
         return []
     assert found.piece.gone
@@ -78,7 +78,7 @@ def test_keys_are_taken_from_the_next_one_on_as_many_as_there_is_room_for(monkey
     assert check.next == 3
     check.take(PostedKeys(2, documents(2, 3, 4, 5, 6), True))
     assert (check.next, check.complete) == (5, False)
-    assert check.waiting_from(3, 10) == documents(3, 4)
+    assert check.list_waiting_from(3, 10) == documents(3, 4)
     check.settle(2, 1, 1)
     check.take(PostedKeys(2, documents(2, 3, 4, 5, 6), True))
     assert (check.next, check.complete, check.is_done) == (7, True, False)

@@ -62,7 +62,7 @@ def _key_of(form: str, columns: tuple[Column, ...], texts: tuple[str, ...], sche
     """As a sink writes it."""
     relation = postgres_table(16400, "public", "t", ReplicaIdentity.DEFAULT, columns)
     arrays = [pa.array([text.encode()], pa.binary()) for text in texts]
-    changes = Changes.of_new_rows(relation, arrays, np.zeros(1, np.int32))
+    changes = Changes.from_new_rows(relation, arrays, np.zeros(1, np.int32))
     transactions = Transactions(np.array([9], np.uint64), np.array([0]), pa.array([7], pa.uint32()))
     batch = Batch(SOURCE, WalPosition(Lsn(9)).position, transactions, (changes,), nbytes=100)
     (key,) = encoder_of(form, Router({}, "", "t"), {}, schemas=schemas).encode(batch).keys.to_pylist()

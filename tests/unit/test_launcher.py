@@ -28,7 +28,7 @@ def shop(tmp_path: Path) -> str:
 
 def path_of(*options: str, pythonpath: str, cwd: str = "/", program: list[str] | None = None) -> list[str]:
     """sys.path as the module `show` sees it."""
-    command = program or launcher.command("show", "a", "b")
+    command = program or launcher.make_command("show", "a", "b")
     done = subprocess.run(
         [command[0], *options, *command[1:]],
         cwd=cwd,
@@ -78,7 +78,7 @@ def test_the_folder_of_a_program_goes_last_too(shop: str) -> None:
 def test_a_process_that_ignores_the_environment_keeps_its_path(tmp_path: Path) -> None:
     program = (
         "import sys; from psql_streamer import launcher; before = [*sys.path]; "
-        "launcher._look_there_last(launcher._named_in_pythonpath()); sys.exit(before != sys.path)"
+        "launcher._look_there_last(launcher._read_pythonpath()); sys.exit(before != sys.path)"
     )
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
     assert subprocess.run([sys.executable, "-I", "-c", program], env=environ).returncode == 0

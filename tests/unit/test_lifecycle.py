@@ -16,7 +16,7 @@ from psql_streamer.errors import (
     SourceUnavailable,
     StoreError,
     StreamerError,
-    outcome,
+    choose_outcome,
 )
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.pipeline.lifecycle import Lifecycle, log
@@ -38,7 +38,7 @@ from tests.source_at_work import wait_for
     ],
 )
 def test_every_error_has_one_outcome(error: Exception, becomes: Outcome) -> None:
-    assert outcome(error) is becomes
+    assert choose_outcome(error) is becomes
 
 
 def test_a_part_that_comes_up_in_time_is_waited_for() -> None:

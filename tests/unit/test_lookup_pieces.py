@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from psql_streamer.model import Changes, RowOp, Truncate
-from psql_streamer.spark.lookups.pieces import Moving, Piece, Use, rows_for, split
-from psql_streamer.spark.lookups.row_changes import row_changes
+from psql_streamer.spark.lookups.pieces import Moving, Piece, Use, select_rows, split
+from psql_streamer.spark.lookups.row_changes import compute_row_changes
 from psql_streamer.spark.lookups.table_state import Row, RowChange, TableState
 from psql_streamer.spark.lookups.table_store import Place, TableStore
 from tests.spark_changes import DELETE, INSERT, UPDATE, changes, column
@@ -23,7 +23,7 @@ ORDERS = (column("id", 23, key=True), column("customer", 23), column("seller", 2
 
 
 def state_of(rows: Sequence[Row]) -> TableState:
-    return TableState.of(CUSTOMERS, [pa.array([row[at] for row in rows], pa.binary()) for at in range(3)])
+    return TableState.from_arrays(CUSTOMERS, [pa.array([row[at] for row in rows], pa.binary()) for at in range(3)])
 
 
 def listed(arrays: Sequence[pa.Array]) -> set[Row]:
@@ -64,7 +64,7 @@ def test_every_change_sees_the_rows_of_its_place(seed: int) -> None:
         for piece in split(orders, {"customers": moving}, {"customers": use}):
             some = orders if piece.rows is None else orders.take(piece.rows)
             seen += some.batch_order.tolist()
-            shown = listed(rows_for("customers", moving, use, some, piece))
+            shown = listed(select_rows("customers", moving, use, some, piece))
             for row, order in enumerate(some.batch_order.tolist()):
                 there = naive(first, moves, order)
                 if use is None:
@@ -144,7 +144,7 @@ def test_an_update_without_a_value_keeps_the_one_that_the_row_had() -> None:
         CUSTOMERS,
         absent={2: [True, True]},
     )
-    made = row_changes(held, [part], [])
+    made = compute_row_changes(held, [part], [])
     assert [(one.key, one.after) for one in made] == [
         (b"1", (b"1", b"silver", b"long")),
         (b"2", None),
@@ -155,24 +155,24 @@ def test_an_update_without_a_value_keeps_the_one_that_the_row_had() -> None:
 def test_what_leaves_a_row_as_it_is_does_not_count() -> None:
     held = state_of([(b"1", b"gold", None)])
     part = changes([int(RowOp.READ), DELETE], {0: [b"1", b"gold", None]}, {1: [b"9", None, None]}, CUSTOMERS)
-    assert row_changes(held, [part], []) == []
+    assert compute_row_changes(held, [part], []) == []
 
 
 def test_a_truncate_takes_all_rows_and_later_ones_stay() -> None:
     held = state_of([(b"1", b"gold", None), (b"2", b"tin", None)])
     part = changes([INSERT, INSERT], {0: [b"3", b"a", None], 1: [b"1", b"b", None]}, {}, CUSTOMERS)
-    made = row_changes(held, [part], [Truncate(part.relation, 5, 1, 1, 0, False, False)])
-    assert listed(held.after(made).rows()) == {(b"1", b"b", None)}
+    made = compute_row_changes(held, [part], [Truncate(part.relation, 5, 1, 1, 0, False, False)])
+    assert listed(held.with_changes(made).list_rows()) == {(b"1", b"b", None)}
 
 
 def test_many_changes_are_put_among_the_other_rows() -> None:
     held = state_of([(b"%d" % key, b"old", None) for key in range(2000)])
     moves = [RowChange(key, b"%d" % key, None, (b"%d" % key, b"new", None)) for key in range(500, 2500)]
-    held = held.after(moves)
+    held = held.with_changes(moves)
     assert not held.changed
     assert held.count() == 2500
     assert held.get([b"499", b"500", b"2499", b"2500"]).keys() == {b"499", b"500", b"2499"}
-    assert listed(held.where(ID, [b"499", b"500"])) == {(b"499", b"old", None), (b"500", b"new", None)}
+    assert listed(held.select_rows(ID, [b"499", b"500"])) == {(b"499", b"old", None), (b"500", b"new", None)}
 
 
 @pytest.fixture
@@ -192,10 +192,10 @@ def test_a_stream_that_goes_on_finds_the_rows_as_they_were_there(store: TableSto
     store.append(
         [(Place(10, 0), upsert(b"1", b"a")), (Place(10, 1), RowChange(0, b"2")), (Place(20, 0), upsert(b"3", b"c"))]
     )
-    assert listed(store.load(relation).rows()) == {(b"1", b"a", None), (b"3", b"c", None)}
+    assert listed(store.load(relation).list_rows()) == {(b"1", b"a", None), (b"3", b"c", None)}
     store.settle(Place(10, 1))
-    assert store.folded() == Place(10, 0)
-    assert listed(store.load(relation).rows()) == {(b"1", b"a", None), (b"2", b"tin", None)}
+    assert store.read_folded_place() == Place(10, 0)
+    assert listed(store.load(relation).list_rows()) == {(b"1", b"a", None), (b"2", b"tin", None)}
 
 
 def test_a_change_that_comes_again_is_there_once(store: TableStore) -> None:
@@ -206,11 +206,11 @@ def test_a_change_that_comes_again_is_there_once(store: TableStore) -> None:
             [(Place(10, 0), upsert(b"1", b"a")), (Place(11, 0), RowChange(0, None)), (Place(12, 0), upsert(b"2", b""))]
         )
     store.fold(Place(12, 0))
-    assert listed(store.load(relation).rows()) == {(b"2", b"", None)}
+    assert listed(store.load(relation).list_rows()) == {(b"2", b"", None)}
 
 
 def test_long_keys_and_nulls_survive_the_disk(store: TableStore) -> None:
     relation = changes([INSERT], {0: [b"1", None, None]}, {}, CUSTOMERS).relation
     rows: list[Row] = [(b"k" * 5000, None, b""), (b"k" * 5001, b"x" * 3000, None)]
     store.replace(relation, state_of(rows))
-    assert listed(store.load(relation).rows()) == set(rows)
+    assert listed(store.load(relation).list_rows()) == set(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sources.mysql.places import Place
-from sources.mysql.server import bytes_behind
+from sources.mysql.server import measure_bytes_behind
 
 ASKED = [("log.000009", 500), ("log.000010", 300)]
 
@@ -25,8 +25,8 @@ ASKED = [("log.000009", 500), ("log.000010", 300)]
     ],
 )
 def test_bytes_behind_a_place(place: Place, received: Place, bytes_left: int | None) -> None:
-    assert bytes_behind(place, received, ASKED) == bytes_left
+    assert measure_bytes_behind(place, received, ASKED) == bytes_left
 
 
 def test_nothing_is_known_before_the_server_answered() -> None:
-    assert bytes_behind(Place("log.000010", 100), Place("log.000010", 700), []) is None
+    assert measure_bytes_behind(Place("log.000010", 100), Place("log.000010", 700), []) is None

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from psql_streamer.name_counts import OTHERS, NameCounts, shown
+from psql_streamer.name_counts import OTHERS, NameCounts, show_name
 
 
 def test_names_beyond_the_bound_are_counted_together_and_the_sum_is_exact() -> None:
     counts = NameCounts(2)
     assert counts.add({"a": 1, "b": 2, "c": 3, "d": 4}) == ["a", "b", None]
     assert counts.add({"a": 10, "d": 20, "e": 30}) == []
-    assert counts.snapshot() == {"a": 11, "b": 2, OTHERS: 57}
+    assert counts.copy_counts() == {"a": 11, "b": 2, OTHERS: 57}
 
 
 def test_a_name_like_that_of_the_rest_is_a_name_and_loses_no_count() -> None:
     counts = NameCounts(1)
     assert counts.add({OTHERS: 1}) == [OTHERS]
     assert counts.add({"a": 2}) == [None]
-    assert counts.snapshot() == {OTHERS: 3}
+    assert counts.copy_counts() == {OTHERS: 3}
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_name_like_that_of_the_rest_is_a_name_and_loses_no_count() -> None:
     ],
 )
 def test_a_name_is_shown_on_one_line_and_cut(name: str, text: str) -> None:
-    assert shown(name) == text
+    assert show_name(name) == text

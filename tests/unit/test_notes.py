@@ -83,7 +83,7 @@ def test_a_note_that_the_store_has_not_learned_is_taken_over_with_its_shapes(sto
     store.put("db1", stored(4))
     settled(store, Noting(first.make(stored(5), [SHAPE])))
     assert store.get("db1") == stored(5)
-    assert store.relations("db1") == [SHAPE]
+    assert store.read_relations("db1") == [SHAPE]
 
 
 def test_a_note_behind_the_store_changes_nothing(store: Store) -> None:
@@ -91,7 +91,7 @@ def test_a_note_behind_the_store_changes_nothing(store: Store) -> None:
     store.put("db1", stored(6))
     settled(store, Noting(first.make(stored(5), [SHAPE])))
     assert store.get("db1") == stored(6)
-    assert store.relations("db1") == []
+    assert store.read_relations("db1") == []
 
 
 def forget(store: Store) -> None:

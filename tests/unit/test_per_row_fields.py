@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psql_streamer.cells import CellTable, cells_of
+from psql_streamer.cells import CellTable, convert_to_cells
 from psql_streamer.events.rows import Keys, Rows, split, take
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.model import Batch, Changes, Shift
@@ -16,7 +16,7 @@ from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from tests.per_row_fields import batch_with, filled_changes, per_row_fields, values_by_order
 
 ORDERS, VISITS = filled_changes(range(0, 10, 2), 0), filled_changes(range(1, 9, 2), 1, "visits")
-TABLE = CellTable.of([ORDERS, VISITS])
+TABLE = CellTable.from_changes([ORDERS, VISITS])
 BOTH = {**values_by_order(ORDERS), **values_by_order(VISITS)}
 BATCH = batch_with(ORDERS, VISITS, transactions=2)
 OPTIONAL = [name for name in per_row_fields(Changes) if name not in ("batch_order", "op", "seq", "tx")]
@@ -35,7 +35,7 @@ def moved(expected: dict[int, Any], by: Shift) -> dict[int, Any]:
 
 
 def values_of(*batches: Batch) -> dict[int, Any]:
-    return {order: one for batch in batches for order, one in values_by_order(cells_of(batch.changes)).items()}
+    return {order: one for batch in batches for order, one in values_by_order(convert_to_cells(batch.changes)).items()}
 
 
 def test_changes_a_table_of_cells_and_rows_have_the_same_fields() -> None:
@@ -51,23 +51,23 @@ def test_rows_that_are_taken_of_changes_keep_their_fields() -> None:
 def test_rows_of_a_table_of_cells_keep_their_fields() -> None:
     assert values_by_order(TABLE) == BOTH
     assert values_by_order(TABLE.take(np.array([1, 4]))) == some(BOTH, 1, 4)
-    assert values_by_order(TABLE.between(2, 5)) == some(BOTH, 2, 3, 4)
-    assert values_by_order(TABLE.without(np.array([True, False]))) == some(BOTH, 1, 3, 5, 7)
-    assert values_by_order(TABLE.moved(Shift(10, 2))) == moved(BOTH, Shift(10, 2))
+    assert values_by_order(TABLE.select_between(2, 5)) == some(BOTH, 2, 3, 4)
+    assert values_by_order(TABLE.drop_shapes(np.array([True, False]))) == some(BOTH, 1, 3, 5, 7)
+    assert values_by_order(TABLE.shift_rows(Shift(10, 2))) == moved(BOTH, Shift(10, 2))
     assert [values_by_order(changes) for changes in TABLE] == [values_by_order(ORDERS), values_by_order(VISITS)]
 
 
 def test_tables_that_are_put_together_keep_their_fields() -> None:
-    apart = TABLE.without(np.array([True, False])), TABLE.without(np.array([False, True]))
-    assert values_by_order(CellTable.merged(apart)) == BOTH
-    assert values_by_order(CellTable.concat([TABLE.between(0, 4), TABLE.between(4, 9)])) == BOTH
+    apart = TABLE.drop_shapes(np.array([True, False])), TABLE.drop_shapes(np.array([False, True]))
+    assert values_by_order(CellTable.merge(apart)) == BOTH
+    assert values_by_order(CellTable.concat([TABLE.select_between(0, 4), TABLE.select_between(4, 9)])) == BOTH
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_a_field_that_other_rows_lack_stays_with_those_that_have_it(name: str) -> None:
-    joined = CellTable.concat([TABLE, replace(TABLE.moved(Shift(10, 2)), **{name: None})])
+    joined = CellTable.concat([TABLE, replace(TABLE.shift_rows(Shift(10, 2)), **{name: None})])
     assert some(values_by_order(joined), *BOTH) == BOTH
-    views = [values_by_order(changes) for changes in joined.between(0, 9)]
+    views = [values_by_order(changes) for changes in joined.select_between(0, 9)]
     assert views == [values_by_order(ORDERS), values_by_order(VISITS)]
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psql_streamer.events.json.json_text import Piece, join, quoted
-from psql_streamer.events.json.nested import array_json
-from psql_streamer.events.json.plain_arrays import array_json_by_columns
+from psql_streamer.events.json.json_text import Piece, join, render_quoted
+from psql_streamer.events.json.nested import render_arrays
+from psql_streamer.events.json.plain_arrays import render_arrays_by_columns
 from psql_streamer.pgtype import JsonForm
 
 _QUOTED = set('"\\{}, \t\n\r\v\f')
@@ -31,12 +31,12 @@ def text_of(elements: list[str | None] | None) -> bytes | None:
 
 
 def one_by_one(values: pa.Array, form: JsonForm) -> Piece:
-    return array_json(values, ",", quoted if form is JsonForm.TEXT else Piece)
+    return render_arrays(values, ",", render_quoted if form is JsonForm.TEXT else Piece)
 
 
 def rendered(texts: list[bytes | None], form: JsonForm) -> list[bytes | None]:
     values = pa.array(texts, pa.binary())
-    piece = array_json_by_columns(values, form, ",", lambda rest: one_by_one(rest, form))
+    piece = render_arrays_by_columns(values, form, ",", lambda rest: one_by_one(rest, form))
     found: list[bytes | None] = join(piece.open, piece.values, piece.close, nulls=None).to_pylist()
     return found
 
@@ -60,7 +60,7 @@ def test_quoted_elements_are_not_taken_apart() -> None:
     def never(_: pa.Array) -> Piece:
         raise AssertionError
 
-    piece = array_json_by_columns(pa.array(texts, pa.binary()), JsonForm.TEXT, ",", never)
+    piece = render_arrays_by_columns(pa.array(texts, pa.binary()), JsonForm.TEXT, ",", never)
     found = join(piece.open, piece.values, piece.close, nulls=None).to_pylist()
     expected = [["a, b", None, "NULL", "null"], ["plain"], [], None, ['"', "\\"], ["{}", "x"]]
     assert [None if text is None else json.loads(text) for text in found] == expected

@@ -39,9 +39,9 @@ def test_keys_are_read_from_any_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with filled(b" \n", documents[0] + b" \r\n", *documents[1:]) as keys:
         assert len(keys) == 10
         for first in range(11):
-            assert keys.block(first, 4, 1000) == documents[first : first + 4]
-        assert keys.block(2, 10, 20) == documents[2:4]
-        assert keys.block(2, 10, 1) == documents[2:3]
+            assert keys.read_block(first, 4, 1000) == documents[first : first + 4]
+        assert keys.read_block(2, 10, 20) == documents[2:4]
+        assert keys.read_block(2, 10, 1) == documents[2:3]
 
 
 @pytest.mark.parametrize("document", [b"secret", b'{"id":secret}', b'["secret"]', b"{}", b'{"id":1}\n{"id":2}'])

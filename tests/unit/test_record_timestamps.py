@@ -73,12 +73,12 @@ def test_both_halves_of_a_changed_key_and_a_tombstone_have_the_timestamp_of_the_
 
 
 def test_tables_put_together_keep_what_each_knows() -> None:
-    timed, plain = CellTable.of([replace(shop(), record_time=GIVEN)]), CellTable.of([shop()])
+    timed, plain = CellTable.from_changes([replace(shop(), record_time=GIVEN)]), CellTable.from_changes([shop()])
     joined = CellTable.concat([timed, replace(plain, batch_order=plain.batch_order + 1000)])
     assert joined.record_time is not None
     assert joined.record_time.tolist() == [*GIVEN.tolist(), -1, -1, -1, -1]
     assert joined.take(np.array([0, 2])).record_time.tolist() == GIVEN[[0, 2]].tolist()  # type: ignore[union-attr]
-    (view,) = joined.between(1000, 2000)
+    (view,) = joined.select_between(1000, 2000)
     assert view.record_time is None
 
 

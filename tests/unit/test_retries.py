@@ -44,14 +44,14 @@ def _retries(tried: Tried = Tried.BATCH) -> tuple[Retries, threading.Event, Metr
 
 def test_pauses_double_up_to_the_limit_and_vary_by_a_quarter() -> None:
     backoff = Backoff(1.0, limit=8.0)
-    pauses = [backoff.next() for _ in range(6)]
+    pauses = [backoff.draw_pause() for _ in range(6)]
     for pause, expected in zip(pauses, [1, 2, 4, 8, 8, 8], strict=True):
         assert 0.75 * expected <= pause <= min(8.0, 1.25 * expected)
 
 
 def test_a_first_pause_beyond_the_limit_is_what_the_user_wants() -> None:
     backoff = Backoff(60.0, limit=8.0)
-    assert all(45 <= backoff.next() <= 60 for _ in range(4))
+    assert all(45 <= backoff.draw_pause() <= 60 for _ in range(4))
 
 
 @pytest.mark.parametrize("tried", Tried)

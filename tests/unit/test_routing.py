@@ -67,9 +67,9 @@ def test_two_tables_that_would_share_a_topic_by_accident_are_refused(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
     router = Router({}, "cdc", "")
-    router.topics("db1", *one)
+    router.find_routes("db1", *one)
     with pytest.raises(SinkRefused, match=r"both go to topic .* of its own under tableTopicMapping"):
-        router.topics("db1", *other)
+        router.find_routes("db1", *other)
 
 
 def test_tables_that_a_rule_sends_to_one_topic_share_it() -> None:
@@ -81,7 +81,7 @@ def test_tables_that_a_rule_sends_to_one_topic_share_it() -> None:
 
 def test_a_topic_longer_than_kafka_allows_is_refused_with_the_way_out() -> None:
     with pytest.raises(SinkRefused, match="tableTopicMapping"):
-        Router({}, "p" * 200, "").topics("db1", "s" * 30, "t" * 30)
+        Router({}, "p" * 200, "").find_routes("db1", "s" * 30, "t" * 30)
 
 
 @pytest.mark.parametrize(
@@ -105,23 +105,23 @@ def test_either_remedy_of_a_table_without_a_legal_topic_is_one(prefix: str, tabl
 
 def test_a_table_named_with_dots_alone_is_no_topic() -> None:
     with pytest.raises(SinkRefused, match="does not allow"):
-        Router({"*": "{table}"}, "", "").topics("db1", "public", "..")
+        Router({"*": "{table}"}, "", "").find_routes("db1", "public", "..")
 
 
 @pytest.mark.behaviour("D11")
 def test_messages_go_to_their_own_topic_by_prefix() -> None:
-    assert Router({}, "", "rest", "messages.{prefix}").message_topic("db1", "audit log") == "messages.audit_log"
-    assert Router({}, "", "rest").message_topic("db1", "audit") is None
+    assert Router({}, "", "rest", "messages.{prefix}").find_message_topic("db1", "audit log") == "messages.audit_log"
+    assert Router({}, "", "rest").find_message_topic("db1", "audit") is None
 
 
 @pytest.mark.parametrize("prefix", ["", ".", "..", "p" * 250, "__consumer_offsets", "__cluster_metadata"])
 def test_a_message_whose_topic_kafka_does_not_allow_has_none(prefix: str) -> None:
-    assert Router({}, "", "rest", "{prefix}").message_topic("db1", prefix) is None
+    assert Router({}, "", "rest", "{prefix}").find_message_topic("db1", prefix) is None
 
 
 def test_prefixes_that_differ_in_illegal_characters_alone_share_a_topic_and_take_it_from_no_table() -> None:
     router = Router({}, "cdc", "", "cdc.public.{prefix}")
-    assert {router.message_topic("db1", prefix) for prefix in ("a b", "a/b", "a_b")} == {"cdc.public.a_b"}
+    assert {router.find_message_topic("db1", prefix) for prefix in ("a b", "a/b", "a_b")} == {"cdc.public.a_b"}
     assert topics(router, "public", "a_b") == ["cdc.public.a_b"]
 
 
@@ -137,13 +137,13 @@ def test_prefixes_leave_nothing_behind() -> None:
 
 def _memory_after(router: Router, numbers: range) -> int:
     for number in numbers:
-        router.message_topic("db1", f"request {number}")
+        router.find_message_topic("db1", f"request {number}")
     return tracemalloc.get_traced_memory()[0]
 
 
 def test_a_table_whose_topic_brokers_keep_for_themselves_is_refused_with_the_way_out() -> None:
     with pytest.raises(SinkRefused, match=r'"__transaction_state", which Kafka does not allow: .*excludeTables'):
-        Router({"*": "{table}"}, "", "").topics("db1", "public", "__transaction_state")
+        Router({"*": "{table}"}, "", "").find_routes("db1", "public", "__transaction_state")
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_a_rule_that_cannot_work_is_named(
 
 def test_a_table_goes_to_every_topic_of_the_rule_that_matches_keyed_as_it_says() -> None:
     router = Router({"o*": [Route("{table}"), Route("{schema}-by-customer", ("customer_id",))]}, "cdc", "rest")
-    assert router.topics("db1", "shop", "orders") == (Route("orders"), Route("shop-by-customer", ("customer_id",)))
-    assert router.topics("db1", "shop", "users") == (Route("cdc.shop.users"),)
+    assert router.find_routes("db1", "shop", "orders") == (Route("orders"), Route("shop-by-customer", ("customer_id",)))
+    assert router.find_routes("db1", "shop", "users") == (Route("cdc.shop.users"),)
 
 
 def test_the_groups_of_a_regular_expression_are_for_all_topics_of_its_rule() -> None:
@@ -186,7 +186,7 @@ def test_a_table_whose_topics_turn_out_to_be_the_same_is_refused_every_time(tabl
     router = Router({"*": [Route("{table}"), Route(topic)]}, "", "")
     for _ in range(2):
         with pytest.raises(SinkRefused, match=f'table "public"."{table}" would go to topic "{topic}" twice'):
-            router.topics("db1", "public", table)
+            router.find_routes("db1", "public", table)
 
 
 @pytest.mark.parametrize(
@@ -207,12 +207,15 @@ def test_sources_whose_topics_would_be_one_by_accident_are_refused() -> None:
     router = Router({}, "{source}", "")
     assert topics(router, "public", "orders", "a b") == ["a_b.public.orders"]
     with pytest.raises(SinkRefused, match="both go to topic"):
-        router.topics("a_b", "public", "orders")
+        router.find_routes("a_b", "public", "orders")
 
 
 def test_messages_of_several_sources_can_have_topics_of_their_own() -> None:
     router = Router({}, "", "rest", "{source}.messages.{prefix}")
-    assert [router.message_topic(source, "audit") for source in ("a", "b")] == ["a.messages.audit", "b.messages.audit"]
+    assert [router.find_message_topic(source, "audit") for source in ("a", "b")] == [
+        "a.messages.audit",
+        "b.messages.audit",
+    ]
 
 
 def test_a_topic_of_a_source_alone_takes_no_other_placeholder() -> None:
@@ -231,4 +234,4 @@ def test_excluded_tables_have_no_topic_whatever_else_fits_them() -> None:
 
 
 def topics(router: Router, schema: str, table: str, source: str = "db1") -> list[str]:
-    return [route.topic for route in router.topics(source, schema, table)]
+    return [route.topic for route in router.find_routes(source, schema, table)]

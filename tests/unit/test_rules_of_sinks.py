@@ -38,7 +38,7 @@ APART = """
 
 
 def sql_of(options: SparkOptions, sink: str | None) -> dict[str, str | None]:
-    return {entry: rule.sql for entry, rule in options.rules_of(sink).items()}
+    return {entry: rule.sql for entry, rule in options.select_rules(sink).items()}
 
 
 def test_each_sink_has_its_own_rule_of_a_table_and_those_of_all(tmp_path: Path) -> None:

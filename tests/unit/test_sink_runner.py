@@ -139,11 +139,11 @@ def test_handlers_and_sinks_say_that_they_start_until_they_have_started() -> Non
     runner = _runner(Failing(0), engine)
     starter = threading.Thread(target=runner.start)
     starter.start()
-    assert runner.handler_status() == {"handler.engine": Status(False, "starting")}
+    assert runner.collect_handler_status() == {"handler.engine": Status(False, "starting")}
     assert runner.status() == Status(False, "starting")
     engine.may_start.set()
     starter.join()
-    assert runner.handler_status() == {"handler.engine": Status(True, "the engine runs")}
+    assert runner.collect_handler_status() == {"handler.engine": Status(True, "the engine runs")}
     assert runner.status() == Status(True, "well")
     _end(runner)
 
@@ -167,10 +167,10 @@ def test_a_handler_that_is_tried_again_is_not_its_sinks_problem(caplog: pytest.L
     runner = _runner(Failing(0), engine, pause=0.1)
     runner.start()
     runner.take(Item(_BATCH, (1,)))
-    _until(lambda: not runner.handler_status()["handler.engine"].ok)
-    assert "attempt 1 failed: the engine stumbled" in runner.handler_status()["handler.engine"].reason
+    _until(lambda: not runner.collect_handler_status()["handler.engine"].ok)
+    assert "attempt 1 failed: the engine stumbled" in runner.collect_handler_status()["handler.engine"].reason
     assert runner.status().ok
-    _until(lambda: runner.handler_status()["handler.engine"].ok)
+    _until(lambda: runner.collect_handler_status()["handler.engine"].ok)
     _until(lambda: "handler.engine: works again, after 3 attempts in " in caplog.text)
     _end(runner)
 

@@ -20,11 +20,18 @@ import pytest
 from psql_streamer.api.snapshot_models import SnapshotShown
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
-from psql_streamer.cli import _parser, main
+from psql_streamer.cli import _build_parser, main
 from psql_streamer.commands import snapshot, snapshot_follow
 from psql_streamer.commands.service_client import RequestRefused, ServiceAway
 from psql_streamer.commands.snapshot_follow import follow
-from psql_streamer.commands.snapshot_text import Snapshot, bars, details, duration, overview, summary
+from psql_streamer.commands.snapshot_text import (
+    Snapshot,
+    show_bars,
+    show_details,
+    show_duration,
+    show_overview,
+    summarize_snapshot,
+)
 from psql_streamer.config import load
 from psql_streamer.embedded.ports import free_ports
 from psql_streamer.errors import StreamerError
@@ -56,12 +63,12 @@ RUNNING = SnapshotProgress(
 def shown(progress: SnapshotProgress = RUNNING, wanted: Wanted = Wanted.RUN) -> dict[str, Any]:
     """As the service answers."""
     known = KnownSnapshot("db1", progress, (TableRequest("public.a", "id > 5"),), wanted)
-    answer: dict[str, Any] = json.loads(SnapshotShown.of(known).model_dump_json())
+    answer: dict[str, Any] = json.loads(SnapshotShown.from_known(known).model_dump_json())
     return answer
 
 
 def at(progress: SnapshotProgress = RUNNING, wanted: Wanted = Wanted.RUN) -> Snapshot:
-    return Snapshot.of(shown(progress, wanted))
+    return Snapshot.from_shown(shown(progress, wanted))
 
 
 def test_what_the_service_answers_is_read_back() -> None:
@@ -70,24 +77,28 @@ def test_what_the_service_answers_is_read_back() -> None:
 
 def test_an_answer_of_another_version_is_told() -> None:
     with pytest.raises(StreamerError, match="as another version does"):
-        Snapshot.of(shown() | {"state": "dancing"})
+        Snapshot.from_shown(shown() | {"state": "dancing"})
 
 
 def test_a_line_has_tables_rows_pace_and_what_is_left() -> None:
-    assert summary(at()) == (f"{NAME} running: 1 of 3 tables, 560 of about 1,340 rows, 120 rows/s, 1 min 15 s left")
+    assert summarize_snapshot(at()) == (
+        f"{NAME} running: 1 of 3 tables, 560 of about 1,340 rows, 120 rows/s, 1 min 15 s left"
+    )
     failed = replace(RUNNING, state=SnapshotState.FAILED, reason="public.c was not read")
-    assert summary(at(failed)) == f"{NAME} failed: 1 of 3 tables, 560 rows, in 8 s: public.c was not read"
+    assert summarize_snapshot(at(failed)) == f"{NAME} failed: 1 of 3 tables, 560 rows, in 8 s: public.c was not read"
 
 
 def test_what_is_wanted_is_said_until_it_is_so() -> None:
-    assert "running (pause asked): " in summary(at(wanted=Wanted.PAUSE))
-    assert f"{NAME} paused: " in summary(at(replace(RUNNING, state=SnapshotState.PAUSED), Wanted.PAUSE))
-    assert "paused (cancel asked): " in summary(at(replace(RUNNING, state=SnapshotState.PAUSED), Wanted.CANCEL))
+    assert "running (pause asked): " in summarize_snapshot(at(wanted=Wanted.PAUSE))
+    assert f"{NAME} paused: " in summarize_snapshot(at(replace(RUNNING, state=SnapshotState.PAUSED), Wanted.PAUSE))
+    assert "paused (cancel asked): " in summarize_snapshot(
+        at(replace(RUNNING, state=SnapshotState.PAUSED), Wanted.CANCEL)
+    )
 
 
 def test_details_have_a_bar_for_every_table_those_that_are_read_first() -> None:
     progress = replace(RUNNING, tables=(B, C, A, BROKEN, TableProgress("s.new", TableState.READING, 7)))
-    lines = details(at(progress))
+    lines = show_details(at(progress))
     assert [line.split()[0] for line in lines[2:]] == ["public.a", "s.new", "public.broken", "public.c", "public.b"]
     assert lines[2] == "public.a       [#####---------------]  25%  reading, 250 of about 1,000 rows"
     assert lines[3] == "s.new          [????????????????????]    ?  reading, 7 rows"
@@ -98,7 +109,7 @@ def test_details_have_a_bar_for_every_table_those_that_are_read_first() -> None:
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 10), (12, 4), (1, 1)])
 def test_bars_fit_into_the_terminal(columns: int, lines: int) -> None:
     many = [TableProgress(f"public.a_table_with_a_long_name_{n}", TableState.WAITING) for n in range(500)]
-    found = bars(at(replace(RUNNING, tables=[*many, A])), columns, lines)
+    found = show_bars(at(replace(RUNNING, tables=[*many, A])), columns, lines)
     assert len(found) <= max(lines, 4)
     assert all(len(line) < columns or len(line) <= 3 for line in found)
     if lines > 4:
@@ -108,12 +119,12 @@ def test_bars_fit_into_the_terminal(columns: int, lines: int) -> None:
 
 def test_the_list_has_columns() -> None:
     own = replace(RUNNING, id="initial", state=SnapshotState.FAILED, reason="public.c was not read")
-    lines = overview([at(), at(own)])
+    lines = show_overview([at(), at(own)])
     assert lines[0].split() == ["ID", "SOURCE", "STATE", "TABLES", "ROWS", "LEFT", "ASKED", "(UTC)"]
     assert lines[1].split("  ")[0] == NAME
     assert re.sub(" +", " ", lines[1]) == f"{NAME} db1 running 1/3 560 1 min 15 s 2026-11-22 20:37:16"
     assert re.sub(" +", " ", lines[2]) == "initial db1 failed 1/3 560 2026-11-22 20:37:16 public.c was not read"
-    assert overview([]) == ["no snapshots"]
+    assert show_overview([]) == ["no snapshots"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +139,7 @@ def test_the_list_has_columns() -> None:
     ],
 )
 def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert show_duration(seconds) == text
 
 
 class Terminal(io.StringIO):
@@ -212,7 +223,7 @@ def test_a_service_that_stays_away_and_a_refusal_end_it(monkeypatch: pytest.Monk
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
-    return _parser().parse_args(["snapshot", *arguments])
+    return _build_parser().parse_args(["snapshot", *arguments])
 
 
 def test_a_condition_is_that_of_the_table_before_it() -> None:
@@ -327,7 +338,7 @@ def test_a_command_is_one_request_with_the_token(
     if form == "json":
         assert json.loads(out) == shown()
     else:
-        assert out.splitlines()[0] == summary(at())
+        assert out.splitlines()[0] == summarize_snapshot(at())
 
 
 def test_the_list_is_that_of_a_source_where_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -426,7 +437,7 @@ def test_a_gap_is_accepted_by_forgetting_the_position_and_leaving_a_request_for_
     line = capsys.readouterr().out
     store = Store(tmp_path / "positions")
     store.open_to_read()
-    [request] = [one.request for one in store.snapshots("db1")]
+    [request] = [one.request for one in store.read_snapshots("db1")]
     assert store.get("db1") is None
     store.close()
     assert (request.tables, request.wanted) == ((), Wanted.RUN)
@@ -469,5 +480,5 @@ def test_forgetting_a_position_forgets_what_was_asked(tmp_path: Path) -> None:
     assert main(["position", "forget", "db1", "-config", file_of(tmp_path, 1)]) == 0
     store = Store(tmp_path / "positions")
     store.open_to_read()
-    assert store.snapshots("db1") == []
+    assert store.read_snapshots("db1") == []
     store.close()

@@ -21,14 +21,14 @@ def test_what_was_given_and_is_in_progress_for_others_is_hidden() -> None:
     given.note(xids(101, 103))
     turn, latest = given.turn, given.latest
     given.note(xids(104))
-    assert given.hidden_since(fence(101, 105, 101, 104), turn, latest) == {101}
-    assert given.hidden_since(fence(104, 105, 104), turn, latest) == set()
+    assert given.find_hidden_since(fence(101, 105, 101, 104), turn, latest) == {101}
+    assert given.find_hidden_since(fence(104, 105, 104), turn, latest) == set()
 
 
 def test_what_was_given_and_lies_behind_the_fence_is_hidden() -> None:
     given = Delivered()
     given.note(xids(120, 110))
-    assert given.hidden_since(fence(105, 115), given.turn, given.latest) == {120}
+    assert given.find_hidden_since(fence(105, 115), given.turn, given.latest) == {120}
 
 
 def test_a_transaction_counts_from_its_first_change_on() -> None:
@@ -36,7 +36,7 @@ def test_a_transaction_counts_from_its_first_change_on() -> None:
     given.note(xids(101))
     turn = given.turn
     given.note(xids(101))
-    assert given.hidden_since(fence(101, 102, 101), turn, 101) == {101}
+    assert given.find_hidden_since(fence(101, 102, 101), turn, 101) == {101}
 
 
 def test_xids_go_in_circles() -> None:
@@ -46,20 +46,20 @@ def test_xids_go_in_circles() -> None:
     assert given.latest == 5
     given.note(xids(2**32 - 2))
     assert given.latest == 5
-    assert given.hidden_since(fence(2**32 - 3, wrapped + 1, 2**32 - 3, wrapped), 1, 5) == {2**32 - 3, wrapped}
-    assert given.hidden_since(fence(2**32 - 3, wrapped), given.turn, 5) == {wrapped}
+    assert given.find_hidden_since(fence(2**32 - 3, wrapped + 1, 2**32 - 3, wrapped), 1, 5) == {2**32 - 3, wrapped}
+    assert given.find_hidden_since(fence(2**32 - 3, wrapped), given.turn, 5) == {wrapped}
 
 
 def test_of_what_was_in_progress_before_the_stream_was_watched_nobody_knows() -> None:
     given = Delivered()
-    assert given.unknown(fence(90, 110, 90, 105), since=100) == {90}
-    assert given.unknown(fence(90, 110, 90, 105), since=0) == set()
+    assert given.find_unknown(fence(90, 110, 90, 105), since=100) == {90}
+    assert given.find_unknown(fence(90, 110, 90, 105), since=0) == set()
     given.note(xids(90))
-    assert given.unknown(fence(90, 110, 90, 105), since=100) == set()
+    assert given.find_unknown(fence(90, 110, 90, 105), since=100) == set()
 
 
 def test_of_what_is_long_forgotten_nobody_knows() -> None:
     given = Delivered()
     given.note(xids(1000, 1000 + 2**18))
-    assert given.unknown(fence(1000, 2**20, 1000), since=1) == {1000}
-    assert given.unknown(fence(1000, 2**20, 1000 + 2**18), since=1) == set()
+    assert given.find_unknown(fence(1000, 2**20, 1000), since=1) == {1000}
+    assert given.find_unknown(fence(1000, 2**20, 1000 + 2**18), since=1) == set()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psql_streamer.cells import cells_of
+from psql_streamer.cells import convert_to_cells
 from psql_streamer.event_reader.reader import EventReader, Read
-from psql_streamer.events.identity import uuid_of
+from psql_streamer.events.identity import make_uuid
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
 from psql_streamer.model import NO_PLACE, Batch, Position, ReplicaIdentity, RowOp, SchemaChange, SnapshotRows
@@ -56,7 +56,7 @@ def headers(records: Records) -> list[dict[str, bytes]]:
 
 
 def uuids(batch: Batch) -> list[str]:
-    found = cells_of(batch.changes).uuid
+    found = convert_to_cells(batch.changes).uuid
     assert found is not None
     return [uuid.decode() for uuid in found.tolist()]
 
@@ -159,10 +159,10 @@ def test_a_new_shape_that_a_snapshot_shows_names_no_transaction() -> None:
 
 def test_rows_without_a_uuid_beside_rows_of_a_snapshot_have_the_computed_one() -> None:
     batch = merge([chunk(), inserts(28_268_000), chunk(snapshot=ON_DEMAND)])
-    cells = cells_of(batch.changes)
+    cells = convert_to_cells(batch.changes)
     assert cells.place is not None
     assert (cells.place == NO_PLACE).tolist() == [True] * 3 + [False] + [True] * 3
-    computed = uuid_of(SOURCE, 28_268_000, 0).decode()
+    computed = make_uuid(SOURCE, 28_268_000, 0).decode()
     expected = [*uuids(chunk()), computed, *uuids(chunk(snapshot=ON_DEMAND))]
     for one in (batch, replace(batch, changes=tuple(batch.changes))):
         assert [event["UUID"] for event in events("event", one)] == expected
@@ -174,19 +174,19 @@ def test_a_merged_batch_keeps_what_each_part_knows_of_transactions() -> None:
         merged = merge(batches)
         assert merged.transaction_metadata is not None
         assert len(merged.transaction_metadata.ends) == 1
-        assert {merged.transactions.id_of(tx) for tx in range(2)} == {None, "7"}
+        assert {merged.transactions.find_id(tx) for tx in range(2)} == {None, "7"}
         assert list(merged.transactions.snapshots.values()) == [INITIAL]
 
 
 def test_a_batch_of_rows_that_were_read_counts_them_as_such() -> None:
-    for batch in (chunk(), replace(chunk(), changes=cells_of(chunk().changes))):
-        assert list(batch.counts()) == [("public", "notes", RowOp.READ, 3)]
+    for batch in (chunk(), replace(chunk(), changes=convert_to_cells(chunk().changes))):
+        assert list(batch.count_changes()) == [("public", "notes", RowOp.READ, 3)]
         check_batch(batch)
 
 
 def said(records: Records) -> list[tuple[Any, ...]]:
     columns = records.keys.to_pylist(), records.values.to_pylist(), headers(records)
-    snapshots = map(records.snapshot_of, range(len(records)))
+    snapshots = map(records.find_snapshot, range(len(records)))
     numbers = records.commit.tolist(), records.seq.tolist(), records.op.tolist()
     return list(zip(*columns, snapshots, *numbers, strict=True))
 
@@ -327,7 +327,7 @@ def test_rows_of_a_snapshot_keep_their_identity_in_every_format(form: str, throu
     assert again.transactions.commit_ts.tolist() == [
         MOMENT if "envelope" not in (form, through) else MOMENT // 1000 * 1000
     ]
-    assert (again.transactions.id_of(0), cells_of(again.changes).place) == (None, None)
+    assert (again.transactions.find_id(0), convert_to_cells(again.changes).place) == (None, None)
 
 
 def test_rows_of_debezium_without_headers_are_of_a_snapshot_without_a_name() -> None:
@@ -344,7 +344,7 @@ def test_rows_that_debezium_read_in_a_transaction_that_it_names_stay_in_it() -> 
     event = {"op": "r", "source": {**source, "snapshot": "first"}, "before": None, "after": {"id": 1}}
     (batch,) = read([Message(b'{"id":1}', json.dumps(event).encode(), [], 0)]).batches
     assert not batch.transactions.snapshots
-    assert (batch.transactions.id_of(0), batch.transactions.commit.tolist()) == ("3", [100])
+    assert (batch.transactions.find_id(0), batch.transactions.commit.tolist()) == ("3", [100])
 
 
 @pytest.mark.parametrize("count", [1, 40])

@@ -50,7 +50,7 @@ def test_the_section_says_which_tables_and_rows_are_read(tmp_path: Path) -> None
     assert (found.mode, limits) == (SnapshotMode.INITIAL, (7, 1 << 20, 0.2, 1))
     tables = [("public", "orders"), ("old", "orders"), ("old", "sales_2020")]
     assert [found.wants(*table) for table in tables] == [True, False, True]
-    assert [found.condition_of(*table) for table in tables] == ["id > 5", "", "true"]
+    assert [found.find_condition(*table) for table in tables] == ["id > 5", "", "true"]
 
 
 def test_a_file_of_the_go_service_means_no_snapshot(tmp_path: Path) -> None:

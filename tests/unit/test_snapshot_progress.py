@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psql_streamer.snapshot.batches import row_uuids
+from psql_streamer.snapshot.batches import compute_row_uuids
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
 from psql_streamer.snapshots import SnapshotState, TableRequest, TableState, Wanted
 
@@ -64,8 +64,8 @@ def test_the_time_left_follows_from_the_rows_of_the_last_seconds() -> None:
 
 def test_uuids_of_rows_are_those_of_their_snapshot_table_and_key() -> None:
     keys = pa.array([b"1", b"2", b"a\0b"], pa.binary())
-    one = row_uuids("s", "public.t", keys)
-    assert (one == row_uuids("s", "public.t", keys)).all()
-    others = np.concatenate([one, row_uuids("r", "public.t", keys), row_uuids("s", "public.u", keys)])
+    one = compute_row_uuids("s", "public.t", keys)
+    assert (one == compute_row_uuids("s", "public.t", keys)).all()
+    others = np.concatenate([one, compute_row_uuids("r", "public.t", keys), compute_row_uuids("s", "public.u", keys)])
     assert len(set(others.tolist())) == 9
     assert {(value[14:15], value[19:20] in b"89ab") for value in others.tolist()} == {(b"8", True)}

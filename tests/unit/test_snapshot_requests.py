@@ -29,7 +29,7 @@ from psql_streamer.pipeline.snapshot_requests import MOST_ENDED, SnapshotRequest
 from psql_streamer.pipeline.snapshot_tables import find_overlap
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
-from psql_streamer.snapshot_figures import shown_briefly
+from psql_streamer.snapshot_figures import show_briefly
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.snapshot_source import MadeUpOptions, MadeUpSource
 from tests.unit.test_source_pace import Scripted
@@ -108,7 +108,7 @@ def cancel(asked: Asked, name: str) -> None:
 @pytest.mark.behaviour("N18")
 def test_a_request_is_on_disk_and_told_to_the_source_when_it_is_answered(free: Asked) -> None:
     found = free.requests.ask([A, B])
-    [stored] = free.store.snapshots("db1")
+    [stored] = free.store.read_snapshots("db1")
     assert (stored.request.id, stored.request.tables) == (found.progress.id, (A, B))
     assert free.part.requests == [stored.request]
     assert stored.request.asked_at == pytest.approx(time.time(), abs=60)
@@ -129,13 +129,13 @@ def test_what_cannot_be_stored_is_not_told_to_the_source(free: Asked) -> None:
     with pytest.raises(StoreError, match="is not open"):
         free.requests.ask([A])
     assert free.part.requests == []
-    assert free.requests.known() == []
+    assert free.requests.list_known() == []
 
 
 def test_what_the_source_refuses_is_not_stored(free: Asked) -> None:
     with pytest.raises(SourceRefused, match=r"table public\.c is not published: add it"):
         free.requests.ask([TableRequest("public.c")])
-    assert free.store.snapshots("db1") == []
+    assert free.store.read_snapshots("db1") == []
 
 
 @pytest.mark.behaviour("N19")
@@ -201,7 +201,7 @@ def test_a_snapshot_that_the_source_began_by_itself_is_paused_by_a_request_of_it
     own = asked.requests.find("initial")
     assert (own.requested, own.progress.on_demand) == ((), False)
     asked.requests.want("initial", Wanted.PAUSE)
-    [stored] = asked.store.snapshots("db1")
+    [stored] = asked.store.read_snapshots("db1")
     assert stored.request == SnapshotRequest(
         "initial",
         tuple(TableRequest(table) for table in ("public.a", "public.b", "public.broken")),
@@ -231,7 +231,7 @@ def test_requests_keep_the_order_in_which_they_were_asked(free: Asked, store: St
 class Silent(MadeUpSource):
     """It tells of no snapshot before it has started."""
 
-    def snapshots(self) -> list[object]:  # type: ignore[override]
+    def list_snapshots(self) -> list[object]:  # type: ignore[override]
         return []
 
 
@@ -252,7 +252,7 @@ def test_what_has_ended_is_not_begun_again_by_a_source_whose_position_lost_it(fr
     free.until(lambda found: found.progress.state is SnapshotState.DONE, name)
     for _ in range(3):
         free.turn()
-    assert [stored.ended for stored in store.snapshots("db1")] == [SnapshotState.DONE]
+    assert [stored.ended for stored in store.read_snapshots("db1")] == [SnapshotState.DONE]
     part = made_up()
     again = Asked(part, of(part, store), store)
     part.start(Position({"chunks": 0, "snapshots": {}}, "of an older version"))
@@ -269,9 +269,9 @@ def test_an_end_counts_when_the_position_of_a_later_batch_is_on_disk(free: Asked
         free.read += 1
     free.requests.note_ended(free.read)
     free.requests.settle(free.read)
-    assert [stored.ended for stored in store.snapshots("db1")] == [None], "its position may be an older one"
+    assert [stored.ended for stored in store.read_snapshots("db1")] == [None], "its position may be an older one"
     free.requests.settle(free.read + 1)
-    assert [stored.ended for stored in store.snapshots("db1")] == [SnapshotState.DONE]
+    assert [stored.ended for stored in store.read_snapshots("db1")] == [SnapshotState.DONE]
 
 
 def test_the_last_that_ended_are_remembered_and_no_more(free: Asked, store: Store) -> None:
@@ -283,7 +283,7 @@ def test_the_last_that_ended_are_remembered_and_no_more(free: Asked, store: Stor
             free.turn()
     paused = free.requests.ask([A]).progress.id
     free.requests.want(paused, Wanted.PAUSE)
-    assert [stored.request.id for stored in store.snapshots("db1")] == [*names[-MOST_ENDED:], paused]
+    assert [stored.request.id for stored in store.read_snapshots("db1")] == [*names[-MOST_ENDED:], paused]
     assert [request.id for request in free.part.requests] == [*names[-MOST_ENDED:], paused]
 
 
@@ -335,7 +335,7 @@ def test_two_who_ask_for_a_table_at_once_get_one_snapshot(free: Asked) -> None:
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["refused"] * 7 + ["waiting"]
-    assert len(free.store.snapshots("db1")) == 1
+    assert len(free.store.read_snapshots("db1")) == 1
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_a_source_must_be_named_where_several_take_snapshots(
     both: tuple[SnapshotsOfSources, SnapshotRequests],
 ) -> None:
     snapshots, _ = both
-    assert list(snapshots.known()) == ["db1", "db2"]
+    assert list(snapshots.list_known()) == ["db1", "db2"]
     with pytest.raises(SnapshotUnclear, match="sources db1, db2 take snapshots: say which one is meant with source"):
         snapshots.ask(None, [A])
     with pytest.raises(NoSuchSnapshot, match=r'there is no source "db3"; did you mean db'):
@@ -455,7 +455,7 @@ def test_a_runner_tells_its_source_before_every_start_and_shows_snapshots_in_its
         for name in ("initial", "asked"):
             runner.snapshots.want(name, Wanted.PAUSE)
         deadline = time.monotonic() + 10
-        while shown_briefly(runner.stats()["snapshots"]) != "initial:paused:0,asked:paused:0":
+        while show_briefly(runner.stats()["snapshots"]) != "initial:paused:0,asked:paused:0":
             assert time.monotonic() < deadline, runner.stats()
             time.sleep(0.01)
         assert [one["tables_left"] for one in runner.stats()["snapshots"]] == [3, 1]

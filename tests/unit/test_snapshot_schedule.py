@@ -54,7 +54,7 @@ def bring(schedule: Schedule[Delivered], task: Read, *ids: int, last: bool = Fal
 
 
 def given(schedule: Schedule[Delivered], reached: int = 5000) -> list[int]:
-    found = schedule.next_piece(reached, 100, 1 << 20)  # type: ignore[arg-type]
+    found = schedule.take_next_piece(reached, 100, 1 << 20)  # type: ignore[arg-type]
     return [] if found is None else [int(key) for key in found.piece.keys.to_pylist()]
 
 
@@ -63,7 +63,7 @@ def stream(
 ) -> None:
     """A batch of the stream: a transaction that inserts rows, or truncates the table."""
     transactions = Transactions(np.array([6000], np.uint64), np.array([0]), pa.array([xid], pa.uint32()))
-    changes = [Changes.of_new_rows(relation, [texts(*ids)], np.zeros(len(ids), np.int32))] if ids else []
+    changes = [Changes.from_new_rows(relation, [texts(*ids)], np.zeros(len(ids), np.int32))] if ids else []
     emptied = (Truncate(relation, 0, 0, 0, 0, False, False),) if truncates else ()
     source = SourceInfo("p", "s", "h", "d", "1")
     shapes = () if relation is RELATION else (SchemaChange(relation, None, 0, 0, 0),)

@@ -38,7 +38,7 @@ class Scripted(Source):
     def check(self) -> Iterable[Finding]:
         return ()
 
-    def stream_identity(self) -> Mapping[str, str]:
+    def read_stream_identity(self) -> Mapping[str, str]:
         return {}
 
     def has_reached(self, position: Position, mark: Position) -> bool:

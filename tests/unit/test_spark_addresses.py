@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from psql_streamer.embedded.ports import free_ports
-from psql_streamer.spark.addresses import Line, addresses_of, shown
+from psql_streamer.spark.addresses import Line, parse_addresses, show_addresses
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from psql_streamer.spark.addresses import Line, addresses_of, shown
     ],
 )
 def test_addresses_are_those_of_the_url_without_its_parameters(url: str, addresses: list[tuple[str, int]]) -> None:
-    assert addresses_of(url) == addresses
-    assert "secret" not in shown(addresses)
+    assert parse_addresses(url) == addresses
+    assert "secret" not in show_addresses(addresses)
 
 
 def test_a_line_ends_with_the_process_at_its_other_end_and_is_made_anew_with_the_next() -> None:

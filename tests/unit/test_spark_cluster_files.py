@@ -11,7 +11,7 @@ import yaml
 
 from psql_streamer.config import load
 from psql_streamer.config.model import Config
-from psql_streamer.spark.addresses import addresses_of
+from psql_streamer.spark.addresses import parse_addresses
 from psql_streamer.spark.options import SparkOptions
 from sinks.kafka.options import KafkaSinkOptions
 from tests.dockerfile import ROOT
@@ -44,7 +44,7 @@ def test_the_configuration_loads_without_a_warning(config: Config) -> None:
 
 def test_the_master_is_where_its_container_listens_and_workers_look(compose: Mapping[str, Any], config: Config) -> None:
     master = spark_options(config).master
-    [(host, port)] = addresses_of(master)
+    [(host, port)] = parse_addresses(master)
     command = compose["services"][host]["command"]
     assert command[command.index("--host") + 1] == host
     assert command[command.index("--port") + 1] == str(port)

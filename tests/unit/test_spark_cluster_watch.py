@@ -12,7 +12,7 @@ import pytest
 from psql_streamer.embedded.ports import free_ports
 from psql_streamer.spark import cluster as watched
 from psql_streamer.spark.cluster import ApplicationCluster, ServerCluster
-from psql_streamer.spark.executors import executors_died, explained
+from psql_streamer.spark.executors import executors_died, find_executor_error
 
 
 class Driver:
@@ -138,7 +138,7 @@ def test_a_query_of_a_server_that_no_task_works_on_waits_for_an_executor() -> No
     ],
 )
 def test_what_executors_lack_is_told_from_what_a_row_does(text: str, told: str | None) -> None:
-    error = explained(Exception(text), "spark://h:7077")
+    error = find_executor_error(Exception(text), "spark://h:7077")
     assert error is None if told is None else told in str(error)
 
 

@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, rule: str, pro
 def test_the_secret_of_masks_is_never_shown(tmp_path: Path, where: str) -> None:
     secret, rule = 'maskSecret = "${MASK}"', 'mask = { id = "hash", amount = "tokenise" }'
     options = loaded(tmp_path, rule, secret) if where == "spark" else loaded(tmp_path, f"{rule}\n{secret}")
-    found = Rules(options.rules_of(None), options.on_error, options.mask_secret).find(
+    found = Rules(options.select_rules(None), options.on_error, options.mask_secret).find(
         postgres_table(1, "public", "orders", ReplicaIdentity.FULL, ORDERS)
     )
     assert found.steps.mask["id"].secret == SECRET

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.spark.handler import SparkHandler
-from psql_streamer.spark.last_words import unresolved
+from psql_streamer.spark.last_words import find_unresolved
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.rule_modules import forget_modules, modules_of
+from psql_streamer.spark.rule_modules import find_modules, forget_modules
 from psql_streamer.spark.shipping import check_files, pack, put_on_path
 
 FILES = {
@@ -49,15 +49,15 @@ def rules(function: str) -> dict[str, Any]:
 
 
 def test_a_rule_is_made_of_its_package_and_of_what_that_imports_outside_of_the_installed_packages(folder: Path) -> None:
-    found = modules_of(["rules_of_mine.orders"])
+    found = find_modules(["rules_of_mine.orders"])
     assert [module.name for module in found] == ["prices_of_mine", "rules_of_mine", "spoken_of_mine"]
     assert found[0].places == (folder / "prices_of_mine.py",)
 
 
 def test_a_rule_in_an_installed_package_is_made_of_that_package() -> None:
-    assert [module.name for module in modules_of(["msgspec.json"])] == ["msgspec"]
-    assert modules_of(["json"]) == ()
-    assert modules_of(["there_is_no_such_module"]) == ()
+    assert [module.name for module in find_modules(["msgspec.json"])] == ["msgspec"]
+    assert find_modules(["json"]) == ()
+    assert find_modules(["there_is_no_such_module"]) == ()
 
 
 def test_modules_that_are_forgotten_are_imported_anew(folder: Path) -> None:
@@ -147,4 +147,4 @@ def test_packages_are_coordinates_and_not_for_a_spark_connect_server() -> None:
 
 def test_a_package_that_no_repository_has_is_named() -> None:
     said = ["\t\t:: org.postgresql#postgresql;0.0.1: not found", "unresolved dependency: a.b#c;0.0.1: not found]"]
-    assert unresolved([*said, f"Exception [{said[1]}"]) == ["a.b:c:0.0.1"]
+    assert find_unresolved([*said, f"Exception [{said[1]}"]) == ["a.b:c:0.0.1"]

@@ -118,7 +118,7 @@ def test_settle_is_a_time_or_left_to_the_database() -> None:
 
 def test_a_table_may_start_elsewhere_than_the_others() -> None:
     made = options(startAt="now", tables=["a", {"table": "b", "startAt": [7, "x"]}])
-    assert [made.start_of(table) for table in made.tables] == [("now",), (7, "x")]
+    assert [made.find_start(table) for table in made.tables] == [("now",), (7, "x")]
 
 
 def test_the_page_says_first_what_the_source_does_not_see() -> None:

@@ -11,38 +11,40 @@ from typing import Any
 
 import pytest
 
-from psql_streamer.events.json.values import json_values
+from psql_streamer.events.json.values import render_values
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import OIDS
 from sources.sql import values
-from sources.sql.engines.sqlite import described
+from sources.sql.engines.sqlite import describe_column
 from sources.sql.values import Misfit
 
 UTC_PLUS_2 = dt.timezone(dt.timedelta(hours=2))
 
 EXACT: list[tuple[str, values.Render, Sequence[Any], list[str | None]]] = [
-    ("integers", values.digits, [1, None, -(2**63), 2**63 - 1], ["1", None, str(-(2**63)), str(2**63 - 1)]),
-    ("integers of more than 64 bits", values.digits, [2**64, Decimal(3)], [str(2**64), "3"]),
-    ("decimals", values.numbers(), [Decimal("1.10"), 2, 0.1, "-3.50", None], ["1.10", "2", "0.1", "-3.50", None]),
-    ("decimals with a scale", values.numbers(2), [1, 1.5, 12.345, "7.1", 1e20],
+    ("integers", values.render_digits, [1, None, -(2**63), 2**63 - 1], ["1", None, str(-(2**63)), str(2**63 - 1)]),
+    ("integers of more than 64 bits", values.render_digits, [2**64, Decimal(3)], [str(2**64), "3"]),
+    ("decimals", values.make_number_render(), [Decimal("1.10"), 2, 0.1, "-3.50", None],
+     ["1.10", "2", "0.1", "-3.50", None]),
+    ("decimals with a scale", values.make_number_render(2), [1, 1.5, 12.345, "7.1", 1e20],
      ["1.00", "1.50", "12.345", "7.10", "100000000000000000000.00"]),
-    ("digits with zeros in front", values.unpadded, ["0007", "0000", "000.50", "10", 7, None],
+    ("digits with zeros in front", values.render_unpadded, ["0007", "0000", "000.50", "10", 7, None],
      ["7", "0", "0.50", "10", "7", None]),
-    ("floats", values.floats, [1.5, 0.1, 1e300, 1e-7, 3, float("inf")],
+    ("floats", values.render_floats, [1.5, 0.1, 1e300, 1e-7, 3, float("inf")],
      ["1.5", "0.1", "1e+300", "1e-07", "3", "Infinity"]),
-    ("floats of 4 bytes", values.short_floats, [1.2345670461654663, "0.1", None], ["1.234567", "0.1", None]),
-    ("flags", values.flags, [1, 0, True, None], ["t", "f", "t", None]),
-    ("texts", values.strings, ["", "Zoë \U0001f600", None], ["", "Zoë \U0001f600", None]),
-    ("texts beside numbers", values.strings, ["a", 5, 1.5], ["a", "5", "1.5"]),
-    ("moments", values.moments(),
+    ("floats of 4 bytes", values.render_short_floats, [1.2345670461654663, "0.1", None], ["1.234567", "0.1", None]),
+    ("flags", values.render_flags, [1, 0, True, None], ["t", "f", "t", None]),
+    ("texts", values.render_strings, ["", "Zoë \U0001f600", None], ["", "Zoë \U0001f600", None]),
+    ("texts beside numbers", values.render_strings, ["a", 5, 1.5], ["a", "5", "1.5"]),
+    ("moments", values.make_moment_render(),
      ["2026-01-31 10:00:00.500000", "2026-01-31 10:00:00.000", "2026-01-31 10:00:10", "soon 1.500", None],
      ["2026-01-31 10:00:00.5", "2026-01-31 10:00:00", "2026-01-31 10:00:10", "soon 1.500", None]),
-    ("moments with a zone", values.moments("+00"), ["2026-01-31 10:00:00.50", "0000-00-00 00:00:00"],
+    ("moments with a zone", values.make_moment_render("+00"), ["2026-01-31 10:00:00.50", "0000-00-00 00:00:00"],
      ["2026-01-31 10:00:00.5+00", "0000-00-00 00:00:00"]),
-    ("bytes", values.hexes, [b"\xde\xad", b"", memoryview(b"a"), None], ["\\xdead", "\\x", "\\x61", None]),
-    ("bits", values.bit_strings(4), [b"\x05", None], ["0101", None]),
-    ("documents", values.documents, ['{"a": [1, "x"]}', {"b": None}, None], ['{"a": [1, "x"]}', '{"b": null}', None]),
-    ("anything", values.any_json, [1, 1.5, 'a"b', b"\x01", None, True, float("inf")],
+    ("bytes", values.render_hexes, [b"\xde\xad", b"", memoryview(b"a"), None], ["\\xdead", "\\x", "\\x61", None]),
+    ("bits", values.make_bit_render(4), [b"\x05", None], ["0101", None]),
+    ("documents", values.render_documents, ['{"a": [1, "x"]}', {"b": None}, None],
+     ['{"a": [1, "x"]}', '{"b": null}', None]),
+    ("anything", values.render_any_json, [1, 1.5, 'a"b', b"\x01", None, True, float("inf")],
      ["1", "1.5", '"a\\"b"', '"AQ=="', None, "true", '"Infinity"']),
     ("what Python's drivers give", values.as_text,
      [dt.datetime(2026, 1, 31, 10, 0, 0, 500000), dt.datetime(2026, 1, 31, 12, tzinfo=UTC_PLUS_2), dt.date(2026, 1, 31),
@@ -52,19 +54,19 @@ EXACT: list[tuple[str, values.Render, Sequence[Any], list[str | None]]] = [
 ]  # fmt: skip
 
 MISFITS: list[tuple[values.Render, Any, str]] = [
-    (values.digits, "not a number", "text"),
-    (values.digits, 2.5, "a float"),
-    (values.numbers(2), "not a number", "text"),
-    (values.numbers(), b"1", "a blob"),
-    (values.floats, "not a number", "text"),
-    (values.flags, 2, "an integer"),
-    (values.flags, "yes", "text"),
-    (values.strings, b"\xff", "a blob"),
-    (values.strings, "\udcff", "text"),
-    (values.hexes, "text", "text"),
-    (values.documents, "{", "text"),
-    (values.documents, "NaN", "text"),
-    (values.documents, b"{}", "a blob"),
+    (values.render_digits, "not a number", "text"),
+    (values.render_digits, 2.5, "a float"),
+    (values.make_number_render(2), "not a number", "text"),
+    (values.make_number_render(), b"1", "a blob"),
+    (values.render_floats, "not a number", "text"),
+    (values.render_flags, 2, "an integer"),
+    (values.render_flags, "yes", "text"),
+    (values.render_strings, b"\xff", "a blob"),
+    (values.render_strings, "\udcff", "text"),
+    (values.render_hexes, "text", "text"),
+    (values.render_documents, "{", "text"),
+    (values.render_documents, "NaN", "text"),
+    (values.render_documents, b"{}", "a blob"),
 ]
 
 
@@ -105,7 +107,7 @@ FLOATS = [
 
 @pytest.mark.parametrize("scale", [0, 1, 2, 5])
 def test_a_column_of_decimals_is_what_its_values_are_one_by_one(scale: int) -> None:
-    render = values.numbers(scale)
+    render = values.make_number_render(scale)
     one_by_one = [render([value, "1"])[0].as_py() for value in FLOATS]
     assert render([*FLOATS, None]).to_pylist() == [*one_by_one, None]
     small = [value for value in FLOATS if 1e-4 <= abs(value) < 1e10]
@@ -123,7 +125,7 @@ DECLARED = {
 
 @pytest.mark.parametrize(("declared", "like"), DECLARED.items(), ids=lambda text: text or "nothing")
 def test_a_declared_type_of_sqlite_has_a_form(declared: str, like: str) -> None:
-    column = described("c", declared, True)
+    column = describe_column("c", declared, True)
     assert (column.type.native, column.type.like.oid) == (declared or "any", OIDS[like])
 
 
@@ -135,13 +137,13 @@ STORED: list[Any] = [
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda text: text or "nothing")
 def test_whatever_a_column_of_sqlite_holds_its_json_is_json_or_it_is_refused(declared: str) -> None:
-    column = described("c", declared, True)
+    column = describe_column("c", declared, True)
     for value in STORED:
         try:
             made = column.render([value])
         except Misfit:
             continue
-        piece = json_values(made, PostgresType(column.type.like.oid))
+        piece = render_values(made, PostgresType(column.type.like.oid))
         text = piece.values[0].as_py()
         loaded = None if text is None else json.loads(piece.open + text + piece.close, parse_constant=pytest.fail)
         if isinstance(value, int) and isinstance(loaded, int | float):

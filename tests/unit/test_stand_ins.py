@@ -49,25 +49,25 @@ def kind_of(name: str) -> PgType:
 )  # fmt: skip
 def test_the_shape_of_a_value_stays(name: str, text: str, shape: str) -> None:
     for _ in range(20):
-        assert re.fullmatch(shape, StandIns().of(text, kind_of(name)))
+        assert re.fullmatch(shape, StandIns().replace_text(text, kind_of(name)))
 
 
 def test_equal_values_stay_equal_wherever_they_are_and_others_differ() -> None:
     one = StandIns()
     texts = [f"customer {number}" for number in range(500)]
-    made = [one.of(text, kind_of("text")) for text in texts]
+    made = [one.replace_text(text, kind_of("text")) for text in texts]
     assert len(set(made)) == 500
-    assert [one.of(text, kind_of("varchar")) for text in texts] == made
-    assert one.of("77", kind_of("int4")) == one.of("77", kind_of("int8"))
-    document = json.loads(one.of('{"who": "customer 3", "many": ["customer 4", 77]}', kind_of("jsonb")))
-    assert document == {"who": made[3], "many": [made[4], int(one.of("77", kind_of("int4")))]}
-    assert one.of("{77,5}", BY_OID[1007]).startswith("{" + one.of("77", kind_of("int4")))
+    assert [one.replace_text(text, kind_of("varchar")) for text in texts] == made
+    assert one.replace_text("77", kind_of("int4")) == one.replace_text("77", kind_of("int8"))
+    document = json.loads(one.replace_text('{"who": "customer 3", "many": ["customer 4", 77]}', kind_of("jsonb")))
+    assert document == {"who": made[3], "many": [made[4], int(one.replace_text("77", kind_of("int4")))]}
+    assert one.replace_text("{77,5}", BY_OID[1007]).startswith("{" + one.replace_text("77", kind_of("int4")))
 
 
 @pytest.mark.parametrize("name", ["int2", "text", "numeric"])
 def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> None:
     one = StandIns()
-    made = [one.of(str(number), kind_of(name)) for number in range(1, 1000)]
+    made = [one.replace_text(str(number), kind_of(name)) for number in range(1, 1000)]
     assert len(set(made)) == (999 if name != "numeric" else len(set(made)))
     assert all(-(2**15) <= int(text) < 2**15 for text in made)
 
@@ -75,18 +75,18 @@ def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> 
 def test_the_values_of_an_enum_are_exchanged_for_one_another() -> None:
     mood = PgType("mood", 16401, 16400, JsonForm.TEXT, labels=("sad", "ok", "happy"))
     one = StandIns()
-    assert {one.of(label, mood) for label in mood.labels} == set(mood.labels)
+    assert {one.replace_text(label, mood) for label in mood.labels} == set(mood.labels)
 
 
 def test_another_capture_has_other_stand_ins() -> None:
-    assert len({StandIns().of("Ann Smith of Example Street", kind_of("text")) for _ in range(20)}) == 20
+    assert len({StandIns().replace_text("Ann Smith of Example Street", kind_of("text")) for _ in range(20)}) == 20
 
 
 def test_the_members_of_a_document_keep_their_names_and_their_types() -> None:
     text = (
         r'{"name": "Ann \u00e9\n\"x\"", "n": -12.50, "big": 123456789012345678901234, "e": 1e5, "ok": true, "no": null}'
     )
-    made = StandIns().of(text, kind_of("jsonb"))
+    made = StandIns().replace_text(text, kind_of("jsonb"))
     found = json.loads(made, parse_float=Decimal)
     assert list(found) == ["name", "n", "big", "e", "ok", "no"]
     assert re.fullmatch('[A-Z][a-z]{2} é\n"[a-z]"', found["name"])
@@ -98,7 +98,7 @@ def test_the_members_of_a_document_keep_their_names_and_their_types() -> None:
 
 def test_bounds_of_ranges_stay_in_their_order() -> None:
     for _ in range(50):
-        low, high = StandIns().of("[10,50)", kind_of("int4range"))[1:-1].split(",")
+        low, high = StandIns().replace_text("[10,50)", kind_of("int4range"))[1:-1].split(",")
         assert int(low) <= int(high)
 
 

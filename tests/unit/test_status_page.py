@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_row_has_the_part_its_state_its_reason_and_its_counters() -> None:
     counters = {"received_lsn": Lsn(97500059720), "events": 1234567, "skipped": {"public.log": 3000}}
-    page = status_page.status_page({"source.db1": Status(True, "streaming")}, {"source.db1": counters}, {})
+    page = status_page.render_status_page({"source.db1": Status(True, "streaming")}, {"source.db1": counters}, {})
     assert (
         '<tr><th scope="row">source.db1</th><td class="ok">ok</td><td>streaming</td><td><dl>'
         "<dt>received LSN</dt><dd>16/B374D848</dd><dt>events</dt><dd>1,234,567</dd>"
@@ -27,7 +27,7 @@ def test_a_row_has_the_part_its_state_its_reason_and_its_counters() -> None:
 
 
 def test_a_part_without_counters_has_an_empty_cell() -> None:
-    page = status_page.status_page({"sink.k": Status(False, "away")}, {}, {})
+    page = status_page.render_status_page({"sink.k": Status(False, "away")}, {}, {})
     assert '<td class="problem">problem</td><td>away</td><td></td></tr>\n</tbody>' in page
     assert "<title>problem: psql-streamer</title>" in page
 
@@ -35,13 +35,13 @@ def test_a_part_without_counters_has_an_empty_cell() -> None:
 def test_what_others_wrote_is_text_and_no_markup() -> None:
     evil = "<script>alert('\"&')</script>"
     part = f"sink.{evil}"
-    page = status_page.status_page({part: Status(False, evil)}, {part: {evil: evil, "n": {evil: 1}}}, {})
+    page = status_page.render_status_page({part: Status(False, evil)}, {part: {evil: evil, "n": {evil: 1}}}, {})
     assert "<script" not in page
     assert page.count("&lt;script&gt;alert(&#39;&#34;&amp;&#39;)&lt;/script&gt;") == 5
 
 
 def test_the_page_shows_no_password() -> None:
-    page = status_page.status_page({"source.db1": Status(False, "at postgres://me:hunter2@db/shop")}, {}, {})
+    page = status_page.render_status_page({"source.db1": Status(False, "at postgres://me:hunter2@db/shop")}, {}, {})
     assert "postgres://me:***@db/shop" in page
 
 

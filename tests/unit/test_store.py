@@ -38,7 +38,7 @@ def test_a_position_is_there_after_the_file_was_closed_and_opened_again(tmp_path
     store.close()
     store.open()
     assert store.get("db1") == RECORD
-    assert store.all() == {"db1": RECORD}
+    assert store.read_all() == {"db1": RECORD}
     store.close()
 
 
@@ -164,11 +164,11 @@ def test_the_shapes_of_tables_are_stored_with_the_position_and_forgotten_with_it
     store.put("db11", RECORD, [old])
     store.close()
     store.open()
-    assert {shape.id: shape for shape in store.relations("db1")} == {"16391": new, "7": other}
-    assert store.relations("db2") == []
+    assert {shape.id: shape for shape in store.read_relations("db1")} == {"16391": new, "7": other}
+    assert store.read_relations("db2") == []
     assert store.forget("db1")
-    assert store.relations("db1") == []
-    assert store.relations("db11") == [old]
+    assert store.read_relations("db1") == []
+    assert store.read_relations("db11") == [old]
     store.close()
 
 
@@ -180,7 +180,7 @@ def test_the_shapes_of_tables_that_are_gone_are_forgotten(tmp_path: Path) -> Non
     store.put(
         "db1", RECORD, dropped=[shapes[0], shapes[2], postgres_table(4, "public", "t4", ReplicaIdentity.DEFAULT, ())]
     )
-    assert store.relations("db1") == [shapes[1]]
+    assert store.read_relations("db1") == [shapes[1]]
     store.close()
 
 
@@ -210,9 +210,9 @@ STORED = StoredPosition(
 def test_a_file_of_an_older_format_is_read_as_it_is(of_older_format: Path, opened: Callable[[Store], object]) -> None:
     store = Store(of_older_format)
     opened(store)
-    assert store.all() == {"shop": STORED, "other": StoredPosition(WalPosition(Lsn(7)).position, {})}
-    assert store.relations("shop") == [ORDERS, LOG]
-    assert store.snapshots("shop") == []
+    assert store.read_all() == {"shop": STORED, "other": StoredPosition(WalPosition(Lsn(7)).position, {})}
+    assert store.read_relations("shop") == [ORDERS, LOG]
+    assert store.read_snapshots("shop") == []
     store.close()
 
 
@@ -224,7 +224,7 @@ def test_a_file_of_an_older_format_is_written_in_todays(of_older_format: Path) -
     store.close()
     store.open()
     assert store.get("shop") == moved
-    assert store.relations("shop") == [replace(ORDERS, version=2), LOG]
+    assert store.read_relations("shop") == [replace(ORDERS, version=2), LOG]
     store.close()
 
 
@@ -250,7 +250,7 @@ def test_a_shape_without_the_type_of_a_column_names_the_source_and_what_to_do(tm
         columns = [{"name": "id", "key": True, "arrow": of_nothing, "native": ""}]
         transaction.put(key, json.dumps({**json.loads(value), "columns": columns}).encode())
     with pytest.raises(StoreError, match=r'record of source "db1" .* cannot be read: forget it'):
-        store.relations("db1")
+        store.read_relations("db1")
     store.close()
 
 
@@ -279,7 +279,7 @@ def test_fields_that_are_not_known_are_kept(tmp_path: Path) -> None:
             transaction.put(key, json.dumps({**json.loads(value), "snapshot": "done"}).encode())
     store.put("db1", STORED, [replace(ORDERS, version=2)])
     assert store.get("db1") == STORED
-    assert store.relations("db1") == [replace(ORDERS, version=2)]
+    assert store.read_relations("db1") == [replace(ORDERS, version=2)]
     for database in (store._positions, store._relations):
         with store._environment.begin(db=database) as transaction:
             [value] = [json.loads(value) for _, value in transaction.cursor()]
@@ -301,7 +301,7 @@ def test_fields_of_columns_that_are_not_known_are_kept_while_the_column_is_there
     first, *others = ORDERS.columns
     changed = replace(ORDERS, columns=(*reversed(others), replace(first, type=ArrowType(pa.int64())), NEW), version=2)
     store.put("db1", STORED, [changed])
-    assert store.relations("db1") == [changed]
+    assert store.read_relations("db1") == [changed]
     with store._environment.begin(db=store._relations) as transaction:
         [value] = [json.loads(value) for _, value in transaction.cursor()]
     collations = {column["name"]: column.get("collation") for column in value["columns"]}
@@ -329,11 +329,11 @@ def test_what_was_asked_of_a_source_is_there_after_the_file_was_closed(tmp_path:
     store.put_snapshots("db11", [ASKED])
     store.close()
     store.open()
-    assert store.snapshots("db1") == [ASKED, later], "in the order in which it was asked"
+    assert store.read_snapshots("db1") == [ASKED, later], "in the order in which it was asked"
     store.put_snapshots("db1", [replace(later, ended=None)], removed=[ASKED.request.id])
-    assert store.snapshots("db1") == [replace(later, ended=None)]
-    assert store.snapshots("db11") == [ASKED]
-    assert store.snapshots("db2") == []
+    assert store.read_snapshots("db1") == [replace(later, ended=None)]
+    assert store.read_snapshots("db11") == [ASKED]
+    assert store.read_snapshots("db2") == []
     store.close()
 
 
@@ -343,7 +343,7 @@ def test_forgetting_a_source_forgets_what_was_asked_of_it(tmp_path: Path) -> Non
     store.put_snapshots("db1", [ASKED])
     store.put_snapshots("db11", [ASKED])
     assert store.forget("db1")
-    assert (store.snapshots("db1"), store.snapshots("db11")) == ([], [ASKED])
+    assert (store.read_snapshots("db1"), store.read_snapshots("db11")) == ([], [ASKED])
     store.close()
 
 
@@ -354,7 +354,7 @@ def test_to_begin_again_forgets_a_source_and_leaves_one_request(tmp_path: Path) 
     store.put_snapshots("db1", [ASKED])
     again = StoredSnapshot(SnapshotRequest("again"))
     store.begin_again("db1", again)
-    assert (store.get("db1"), store.relations("db1"), store.snapshots("db1")) == (None, [], [again])
+    assert (store.get("db1"), store.read_relations("db1"), store.read_snapshots("db1")) == (None, [], [again])
     store.close()
 
 
@@ -372,7 +372,7 @@ def test_a_request_that_cannot_be_read_names_the_source_and_what_to_do(tmp_path:
         [(key, value)] = transaction.cursor()
         transaction.put(key, json.dumps({**json.loads(value), "wanted": "dance"}).encode())
     with pytest.raises(StoreError, match=r'record of source "db1" .* cannot be read: forget it'):
-        store.snapshots("db1")
+        store.read_snapshots("db1")
     store.close()
 
 
@@ -386,7 +386,7 @@ def test_fields_of_a_request_that_are_not_known_are_kept(tmp_path: Path) -> None
         fields["tables"][0]["chunk"] = 5
         transaction.put(key, json.dumps(fields).encode())
     store.put_snapshots("db1", [replace(ASKED, ended=SnapshotState.CANCELLED)])
-    assert store.snapshots("db1") == [replace(ASKED, ended=SnapshotState.CANCELLED)]
+    assert store.read_snapshots("db1") == [replace(ASKED, ended=SnapshotState.CANCELLED)]
     with store._environment.begin(db=store._snapshots) as transaction:
         [value] = [json.loads(value) for _, value in transaction.cursor()]
     assert (value["by"], value["tables"][0]["chunk"]) == ("ann", 5)
@@ -406,7 +406,7 @@ def test_a_file_with_requests_is_read_as_it_is(with_requests: Path, opened: Call
     store = Store(with_requests)
     opened(store)
     assert store.get("shop") == STORED
-    assert store.snapshots("shop") == [ASKED, StoredSnapshot(SnapshotRequest("initial"), SnapshotState.DONE)][::-1]
+    assert store.read_snapshots("shop") == [ASKED, StoredSnapshot(SnapshotRequest("initial"), SnapshotState.DONE)][::-1]
     store.close()
 
 
@@ -419,5 +419,5 @@ def test_a_version_that_knows_no_snapshots_reads_and_writes_a_file_with_requests
             transaction.put(b"shop", transaction.get(b"shop", db=positions), db=positions)
     store = Store(with_requests)
     store.open()
-    assert len(store.snapshots("shop")) == 2
+    assert len(store.read_snapshots("shop")) == 2
     store.close()

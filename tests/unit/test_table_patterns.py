@@ -15,7 +15,7 @@ def entries(*names: str) -> TablePatterns[str]:
 
 
 def found(patterns: TablePatterns[str], schema: str, table: str) -> list[str]:
-    return [fit.entry for fit in patterns.fitting(schema, table)]
+    return [fit.entry for fit in patterns.list_fitting(schema, table)]
 
 
 def test_exact_names_go_before_patterns_and_patterns_keep_the_order_of_the_file() -> None:

@@ -37,7 +37,7 @@ entries = st.lists(an_entry | st.sampled_from(REGULAR_EXPRESSIONS), unique=True,
 def test_a_topic_is_that_of_the_first_entry(written: list[str], schema: str, table: str) -> None:
     router = Router({entry: f"topic{at}" for at, entry in enumerate(written)}, prefix="", fallback="")
     expected = [f"topic{written.index(entry)}" for entry in in_order(written, schema, table, fits_by_parts)[:1]]
-    assert [route.topic for route in router.topics("db1", schema, table)] == expected
+    assert [route.topic for route in router.find_routes("db1", schema, table)] == expected
 
 
 @given(entries, a_name, a_name)
@@ -89,9 +89,9 @@ def test_the_rule_of_spark_is_the_first_entry_and_its_globs_take_names_as_a_whol
 def test_the_treatment_of_a_column_is_that_of_the_first_rule(
     written: list[str], schema: str, table: str, column: str
 ) -> None:
-    assert list(dict.fromkeys(Unchanged(dict.fromkeys(written, "omit")).fitting(relation(schema, table), column))) == (
-        rules_of_a_column(written, schema, table, column)
-    )
+    assert list(
+        dict.fromkeys(Unchanged(dict.fromkeys(written, "omit")).list_fitting_rules(relation(schema, table), column))
+    ) == (rules_of_a_column(written, schema, table, column))
 
 
 # The definition.

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from psql_streamer.checkpoint.store_format import decode_relation, encode_relation
-from psql_streamer.events.debezium.types import connect_type
-from psql_streamer.events.json.values import json_values
-from psql_streamer.events.schema_change import schema_change_json
+from psql_streamer.events.debezium.types import choose_connect_type
+from psql_streamer.events.json.values import render_values
+from psql_streamer.events.schema_change import render_schema_change
 from psql_streamer.model import Batch, Column, Position, Relation, SchemaChange, SourceInfo, TextType, Transactions
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes import casts
@@ -34,12 +34,12 @@ def test_a_value_is_written_and_typed_as_its_postgresql_type(
     form = PostgresType(OIDS[like], modifier)
     kind = TextType(native, form)
     values = pa.array(texts, pa.binary())
-    piece = json_values(values, kind)
+    piece = render_values(values, kind)
     assert b"%s%s%s" % (piece.open, piece.values[0].as_py(), piece.close) == first
-    assert casts.arrow_type(kind) == casts.arrow_type(form)
+    assert casts.choose_arrow_type(kind) == casts.choose_arrow_type(form)
     assert casts.cast(values, kind).equals(casts.cast(values, form))
     assert casts.to_text(casts.cast(values, kind), kind).equals(casts.to_text(casts.cast(values, form), form))
-    assert connect_type(kind).schema == connect_type(form).schema
+    assert choose_connect_type(kind).schema == choose_connect_type(form).schema
 
 
 def test_the_store_keeps_the_native_name() -> None:
@@ -52,7 +52,7 @@ def test_the_store_keeps_the_native_name() -> None:
 def test_a_schema_change_says_the_native_name() -> None:
     transactions = Transactions(np.array([7], np.uint64), np.array([0], np.int64))
     batch = Batch(SourceInfo("mysql", "shop", "localhost", "shop"), Position({}, "7"), transactions)
-    written = json.loads(schema_change_json(SchemaChange(relation(), None, 0, 0, 0), batch))
+    written = json.loads(render_schema_change(SchemaChange(relation(), None, 0, 0, 0), batch))
     assert written["after"]["columns"] == [{"name": "id", "type": "bigint unsigned", "key": True}]
 
 

@@ -109,7 +109,7 @@ def test_a_restart_repeats_nothing_and_counts_as_before(history: History, size: 
     durable: list[Told] = []
     for batch in decode(history.session(), size):
         durable += told([batch])
-        again = told(decode(history.session(WalPosition.of(batch.position).lsn), size, batch.position))
+        again = told(decode(history.session(WalPosition.from_position(batch.position).lsn), size, batch.position))
         assert durable + again == everything, f"restarted from {batch.position}"
 
 

@@ -10,7 +10,7 @@ from psql_streamer.config.loading import load
 from psql_streamer.interfaces import Finding, Handler
 from psql_streamer.model import Batch, Rejection
 from psql_streamer.options import HandlerOptions, SinkOptions
-from psql_streamer.testing import batch_of
+from psql_streamer.testing import make_batch
 from psql_streamer.trial.trying import Trial
 from sinks.stub import StubDiscardSink
 
@@ -28,7 +28,7 @@ class OwnSink(StubDiscardSink):
 
 
 class OwnHandlerOptions(HandlerOptions):
-    def followed_tables(self) -> Iterable[tuple[str, str]]:
+    def list_followed_tables(self) -> Iterable[tuple[str, str]]:
         return (("customers", "public.customers"),)
 
 
@@ -50,13 +50,13 @@ class PutsAside(Handler):
 
 def test_rows_that_a_handler_puts_aside_are_shown_where_the_sink_puts_them(tmp_path: Path) -> None:
     trial = trial_of(tmp_path)
-    [tried] = trial.run([batch_of([{"id": 1}], "id")], lambda *_: True)
+    [tried] = trial.run([make_batch([{"id": 1}], "id")], lambda *_: True)
     [letter] = tried.dead_letters
     assert (letter.topic, letter.rule) == ("aside-topic", "r")
 
 
 def test_a_table_that_a_handler_follows_is_told(tmp_path: Path) -> None:
-    assert list(trial_of(tmp_path).changelogs()) == [("customers", "public.customers")]
+    assert list(trial_of(tmp_path).list_changelogs()) == [("customers", "public.customers")]
 
 
 def trial_of(tmp_path: Path) -> Trial:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from psql_streamer.events.json.values import json_values
+from psql_streamer.events.json.values import render_values
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 from psql_streamer.pgtypes import casts
@@ -44,7 +44,7 @@ def base(oid: int, kind: str = "b") -> TypeRow:
 def read(catalog: TypeCatalog, oid: int, *texts: str | None) -> list[Any]:
     """What a consumer reads of values of a type."""
     values = pa.array([None if text is None else text.encode() for text in texts], pa.binary())
-    piece = json_values(values, PostgresType(oid, known=catalog.resolve(oid)))
+    piece = render_values(values, PostgresType(oid, known=catalog.resolve(oid)))
     return [
         None if value is None else json.loads(piece.open + value + piece.close) for value in piece.values.to_pylist()
     ]
@@ -68,7 +68,7 @@ def test_a_domain_is_what_its_base_type_is_also_over_other_domains() -> None:
 def test_a_domain_over_a_numeric_with_precision_is_a_decimal_for_spark() -> None:
     catalog = TypeCatalog([domain(90001, NUMERIC, NUMERIC_12_2), domain(90002, 90001), domain(90003, TEXT)])
     for oid, kind in ((90001, pa.decimal128(12, 2)), (90002, pa.decimal128(12, 2)), (90003, pa.string())):
-        assert casts.arrow_type(PostgresType(oid, known=catalog.resolve(oid))) == kind
+        assert casts.choose_arrow_type(PostgresType(oid, known=catalog.resolve(oid))) == kind
 
 
 def test_a_composite_is_an_object_of_its_attributes_with_nested_ones_and_nulls() -> None:
@@ -130,7 +130,7 @@ def test_a_value_of_another_shape_than_its_type_has_now_goes_out_as_text(text: s
 def test_a_type_that_nobody_knows_is_text_and_so_is_a_part_that_nobody_knows() -> None:
     catalog = TypeCatalog([composite(90001, ("a", 99999), ("b", INT4))])
     assert catalog.resolve(99999) is None
-    assert catalog.missing(90001) == {99999}
+    assert catalog.find_missing(90001) == {99999}
     assert read(catalog, 99999, "x") == ["x"]
     assert read(catalog, 90001, "(x,1)") == [{"a": "x", "b": 1}]
 
@@ -140,14 +140,14 @@ def test_the_first_description_of_a_type_stays() -> None:
     catalog = TypeCatalog([composite(90001, ("a", INT4))])
     catalog.add([composite(90001, ("renamed", INT4)), enum(90002)])
     assert read(catalog, 90001, "(1)") == [{"a": 1}]
-    assert catalog.missing(90002) == set()
+    assert catalog.find_missing(90002) == set()
 
 
 def test_what_is_missing_is_everything_that_a_type_is_made_of() -> None:
     catalog = TypeCatalog([composite(90001, ("a", 90002), ("b", INT4)), array(90002, 90003)])
-    assert catalog.missing(90001) == {90003}
-    assert catalog.missing(90009) == {90009}
-    assert catalog.missing(INT4) == set()
+    assert catalog.find_missing(90001) == {90003}
+    assert catalog.find_missing(90009) == {90009}
+    assert catalog.find_missing(INT4) == set()
 
 
 def test_built_in_types_need_no_catalog() -> None:

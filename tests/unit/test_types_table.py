@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from psql_streamer.events.debezium import types as connect
-from psql_streamer.events.json.values import json_values
+from psql_streamer.events.json.values import render_values
 from psql_streamer.pgtype import Logical, PgType, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import ARRAYS, BUILT_IN, EXTENSIONS
 from psql_streamer.pgtypes.catalog import TypeCatalog, TypeRow
-from psql_streamer.pgtypes.names import type_name
+from psql_streamer.pgtypes.names import name_type
 from tests.type_values import EDGES
 
 TEXT_IN_ARROW = {
@@ -34,11 +34,11 @@ def test_a_row_goes_through_whatever_is_made_of_types(row: PgType) -> None:
     kind = PostgresType(row.oid)
     values = pa.array([None], pa.binary())
     assert row.name.removesuffix("[]") in EDGES, "PostgreSQL is asked for values of each type"
-    assert casts.cast(values, kind).type == casts.arrow_type(kind)
+    assert casts.cast(values, kind).type == casts.choose_arrow_type(kind)
     assert casts.to_text(casts.cast(values, kind), kind).to_pylist() == [None]
-    assert json_values(values, kind).values.null_count == 1
-    assert connect.connect_type(kind).render(values).values.null_count == 1
-    assert type_name(kind)
+    assert render_values(values, kind).values.null_count == 1
+    assert connect.choose_connect_type(kind).render(values).values.null_count == 1
+    assert name_type(kind)
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
@@ -48,4 +48,4 @@ def test_a_type_of_an_extension_is_known_by_its_name(name: str) -> None:
     known = catalog.resolve(90_001)
     assert known is not None
     assert known.logical is EXTENSIONS[name]
-    assert json_values(pa.array([b"a"]), PostgresType(90_001, known=known)).values.to_pylist() == [b"a"]
+    assert render_values(pa.array([b"a"]), PostgresType(90_001, known=known)).values.to_pylist() == [b"a"]

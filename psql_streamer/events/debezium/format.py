@@ -18,16 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from psql_streamer.events.addresses import keyed_by
+from psql_streamer.events.addresses import merge_keys
 from psql_streamer.events.debezium.schemas import (
-    envelope_schema,
-    key_schema,
-    message_key_schema,
-    message_schema,
-    transaction_key_schema,
-    transaction_schema,
+    render_envelope_schema,
+    render_key_schema,
+    render_message_key_schema,
+    render_message_schema,
+    render_transaction_key_schema,
+    render_transaction_schema,
 )
-from psql_streamer.events.debezium.source import source_block
+from psql_streamer.events.debezium.source import make_source_block
 from psql_streamer.events.debezium.transactions import (
     count_events,
     render_begins,
@@ -36,13 +36,13 @@ from psql_streamer.events.debezium.transactions import (
     render_ends,
     render_keys,
 )
-from psql_streamer.events.debezium.types import ConnectType, connect_type, placeholder
+from psql_streamer.events.debezium.types import ConnectType, choose_connect_type, render_unavailable
 from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import json_text
-from psql_streamer.events.json.json_text import Piece, Render, join, name, quoted
-from psql_streamer.events.json.objects import Lost, Objects, columns_of
+from psql_streamer.events.json.json_text import Piece, Render, join, render_name, render_quoted
+from psql_streamer.events.json.objects import Lost, Objects, collect_columns
 from psql_streamer.events.json.row_json import render_keyed
-from psql_streamer.events.json.values import render_of
+from psql_streamer.events.json.values import choose_render
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
 from psql_streamer.model import (
@@ -86,7 +86,7 @@ class Debezium(Format):
     def tells_transactions(cls, options: FormatOptions, **section: bool) -> bool:  # noqa: ARG003 - it has no options
         return section.get("transactions", False)
 
-    def of(self, batch: Batch) -> DebeziumBatch:
+    def prepare(self, batch: Batch) -> DebeziumBatch:
         structs = self._encoded if batch.source.encoded else self._structs
         return DebeziumBatch(batch, structs, self.schemas, self.transactions)
 
@@ -98,98 +98,102 @@ class DebeziumBatch(BatchFormat):
         super().__init__(batch)
         self.schemas = schemas
         self.transactions = transactions
-        self._source = source_block(batch)
+        self._source = make_source_block(batch)
         self._structs = structs
 
-    def keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - keys are written otherwise here
-        return render_keyed(rows, lambda: self._keys(rows.image, rows))
+    def render_keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - keys are written otherwise here
+        return render_keyed(rows, lambda: self._render_image_keys(rows.image, rows))
 
-    def extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
+    def render_extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:
         """The key of the other half of a changed key; and what tells parts of a change apart, which the value has no
         field for.
         """
-        found = dict(self.headers_of_parts(rows))
+        found = dict(self.render_headers_of_parts(rows))
         if rows.other is not None:
-            other = keyed_by(rows.other.tuples.addresses, self._keys(rows.other, rows))
+            other = merge_keys(rows.other.tuples.addresses, self._render_image_keys(rows.other, rows))
             found[_NEW_KEY if rows.op is RowOp.DELETE else _OLD_KEY] = other
         return found
 
-    def rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - values are written otherwise here
+    def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - values are written otherwise here
         event = join(
             b'{"before":',
-            b"null" if rows.old is None else self._image(_whole(rows.old), rows),
+            b"null" if rows.old is None else self._render_image(_complete_image(rows.old), rows),
             b',"after":',
-            b"null" if rows.new is None else self._image(rows.new, rows),
+            b"null" if rows.new is None else self._render_image(rows.new, rows),
             *self._source.render_rows(rows),
             b',"transaction":',
             render_blocks(self.batch.transactions, rows) if self.transactions and not rows.of_snapshot else b"null",
             b',"op":"%s",' % _CODES[rows.op],
-            self._source.times(rows.tx),
+            self._source.render_times(rows.tx),
             b"}",
         )
-        return self._wrapped(
+        return self._wrap_payloads(
             event,
             lambda: rows.render_by_shape(
-                lambda shape, _: envelope_schema(self.batch.source, shape.relation, shape.columns)
+                lambda shape, _: render_envelope_schema(self.batch.source, shape.relation, shape.columns)
             ),
         )
 
-    def truncate(self, truncate: Truncate) -> bytes:
+    def render_truncate(self, truncate: Truncate) -> bytes:
         relation = truncate.relation
         event = b'{"before":null,"after":null%s,"transaction":%s,"op":"t",%s}' % (
             self._source.render_table(truncate.tx, truncate.place, relation),
             render_block(self.batch.transactions, truncate) if self.transactions else b"null",
-            self._source.times_of(truncate.tx),
+            self._source.render_transaction_times(truncate.tx),
         )
-        return self._wrapped_one(event, lambda: envelope_schema(self.batch.source, relation, relation.columns))
+        return self._wrap_payload(event, lambda: render_envelope_schema(self.batch.source, relation, relation.columns))
 
-    def message(self, message: LogicalMessage) -> bytes:
+    def render_message(self, message: LogicalMessage) -> bytes:
         placed = self.transactions and message.tx >= 0
         event = b'{"op":"m","ts_ms":%d%s,"transaction":%s,"message":{"prefix":%s,"content":"%s"}}' % (
             message.moment // 1000,
             self._source.render_message(message),
             render_block(self.batch.transactions, message) if placed else b"null",
-            name(message.prefix),
+            render_name(message.prefix),
             base64.b64encode(message.content),
         )
-        return self._wrapped_one(event, lambda: message_schema(self.batch.source))
+        return self._wrap_payload(event, lambda: render_message_schema(self.batch.source))
 
-    def message_key(self, message: LogicalMessage) -> bytes:
-        return self._wrapped_one(b'{"prefix":%s}' % name(message.prefix), lambda: message_key_schema(self.batch.source))
+    def render_message_key(self, message: LogicalMessage) -> bytes:
+        return self._wrap_payload(
+            b'{"prefix":%s}' % render_name(message.prefix), lambda: render_message_key_schema(self.batch.source)
+        )
 
-    def boundaries(self) -> Iterable[BoundaryRecords]:
+    def render_boundaries(self) -> Iterable[BoundaryRecords]:
         transactions, metadata = self.batch.transactions, self.batch.transaction_metadata
         if not self.transactions or metadata is None:
             return
         if len(metadata.ends):
             counts = count_events(metadata)
-            yield self._boundaries(Marker.COMMIT, metadata.ends, counts, render_ends(transactions, metadata, counts))
+            yield self._make_boundary_records(
+                Marker.COMMIT, metadata.ends, counts, render_ends(transactions, metadata, counts)
+            )
         if len(metadata.begins):
             nothing_before = np.zeros(len(metadata.begins), np.int64)
-            yield self._boundaries(
+            yield self._make_boundary_records(
                 Marker.BEGIN, metadata.begins, nothing_before, render_begins(transactions, metadata.begins)
             )
 
-    def _boundaries(
+    def _make_boundary_records(
         self, op: Marker, marks: TransactionMarks, seq: NDArray[np.int64], values: pa.Array
     ) -> BoundaryRecords:
-        keys = self._wrapped(render_keys(self.batch.transactions, marks), transaction_key_schema)
-        return BoundaryRecords(op, marks, seq, keys, self._wrapped(values, transaction_schema))
+        keys = self._wrap_payloads(render_keys(self.batch.transactions, marks), render_transaction_key_schema)
+        return BoundaryRecords(op, marks, seq, keys, self._wrap_payloads(values, render_transaction_schema))
 
-    def _image(self, image: Cells, rows: Rows) -> pa.Array:
-        return self._structs.images.write(image, rows, self._structs.placeholder, self._note_lost(image, rows))
+    def _render_image(self, image: Cells, rows: Rows) -> pa.Array:
+        return self._structs.images.write(image, rows, self._structs.render_placeholder, self._note_lost(image, rows))
 
-    def _keys(self, image: Cells, rows: Rows) -> pa.Array:
-        return self._wrapped(
-            self._structs.keys.write(rows.key_cells(image), rows, self._structs.placeholder),
+    def _render_image_keys(self, image: Cells, rows: Rows) -> pa.Array:
+        return self._wrap_payloads(
+            self._structs.keys.write(rows.select_key_cells(image), rows, self._structs.render_placeholder),
             lambda: rows.render_by_shape(
-                lambda shape, key: key_schema(self.batch.source.name, shape.relation, shape.columns, key)
+                lambda shape, key: render_key_schema(self.batch.source.name, shape.relation, shape.columns, key)
             ),
         )
 
     def _note_lost(self, image: Cells, rows: Rows) -> Lost:
         def note(cells: Index) -> None:
-            columns, which, row = columns_of(cells, image, rows)
+            columns, which, row = collect_columns(cells, image, rows)
             relations = rows.shape[row]
             kinds, counts = np.unique(relations.astype(np.int64) << 32 | which, return_counts=True)
             for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
@@ -198,14 +202,14 @@ class DebeziumBatch(BatchFormat):
 
         return note
 
-    def _wrapped(self, payload: pa.Array, schema: Callable[[], Fragment]) -> pa.Array:
+    def _wrap_payloads(self, payload: pa.Array, schema: Callable[[], Fragment]) -> pa.Array:
         return join(b'{"schema":', schema(), b',"payload":', payload, b"}") if self.schemas else payload
 
-    def _wrapped_one(self, payload: bytes, schema: Callable[[], bytes]) -> bytes:
+    def _wrap_payload(self, payload: bytes, schema: Callable[[], bytes]) -> bytes:
         return b'{"schema":%s,"payload":%s}' % (schema(), payload) if self.schemas else payload
 
 
-def _whole(image: Cells) -> Cells:
+def _complete_image(image: Cells) -> Cells:
     """A field that an old row lacks is null: Connect's converter writes every field of a struct."""
     return image if image.tuples.absent is None else replace(image, tuples=replace(image.tuples, absent=None))
 
@@ -221,35 +225,35 @@ class Structs:
     def __init__(self, flat: bool, encoded: bool = False) -> None:
         self._flat = flat
         self._is_encoded = encoded
-        self.images = Objects(lambda column: self._required(column) if column.key else self._render(column))
-        self.keys = Objects(self._required)
+        self.images = Objects(lambda column: self._choose_key_render(column) if column.key else self._render(column))
+        self.keys = Objects(self._choose_key_render)
 
-    def placeholder(self, column: Column) -> bytes:
+    def render_placeholder(self, column: Column) -> bytes:
         """What stands for a value that an update left alone."""
-        return placeholder(self._kind(column).schema, strict=self._flat)
+        return render_unavailable(self._resolve_kind(column).schema, strict=self._flat)
 
-    def _kind(self, column: Column) -> ConnectType:
-        return connect_type(column.type, flat=self._flat)
+    def _resolve_kind(self, column: Column) -> ConnectType:
+        return choose_connect_type(column.type, flat=self._flat)
 
     def _render(self, column: Column) -> Render:
-        return render_of(column.type) if self._stays(column) else self._kind(column).render
+        return choose_render(column.type) if self._stays(column) else self._resolve_kind(column).render
 
     def _stays(self, column: Column) -> bool:
         """Not what a handler made."""
         return self._is_encoded and isinstance(column.type, TextType)
 
-    def _required(self, column: Column) -> Render:
+    def _choose_key_render(self, column: Column) -> Render:
         if self._stays(column):
-            return render_of(column.type)
-        kind = connect_type(column.type, flat=self._flat, distinct=True)
-        return kind.render if kind.render in _NEVER_LOST else _never_null(kind.render, kind.text)
+            return choose_render(column.type)
+        kind = choose_connect_type(column.type, flat=self._flat, distinct=True)
+        return kind.render if kind.render in _NEVER_LOST else _make_lossless_render(kind.render, kind.text)
 
 
 @lru_cache(maxsize=1 << 12)
-def _never_null(render: Render, text: Callable[[pa.Array], pa.Array]) -> Render:
+def _make_lossless_render(render: Render, text: Callable[[pa.Array], pa.Array]) -> Render:
     def render_or_text(values: pa.Array) -> Piece:
         piece = render(values)
-        lost = json_text.lost(piece, values)
+        lost = json_text.find_lost(piece, values)
         if lost is None or not lost.true_count:
             return piece
         rendered = join(piece.open, piece.values, piece.close, nulls=None)
@@ -258,4 +262,4 @@ def _never_null(render: Render, text: Callable[[pa.Array], pa.Array]) -> Render:
     return render_or_text
 
 
-_NEVER_LOST = (quoted,)
+_NEVER_LOST = (render_quoted,)

@@ -7,110 +7,116 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from psql_streamer.events.debezium.types import Schema, connect_type, optional
+from psql_streamer.events.debezium.types import Schema, add_optional, choose_connect_type
 from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Column, Relation, SourceInfo
 
 _REMEMBERED_SCHEMAS = 1 << 12
 
 
 @lru_cache(_REMEMBERED_SCHEMAS)
-def key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key: tuple[int, ...]) -> bytes:
+def render_key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key: tuple[int, ...]) -> bytes:
     """The schema of the records' keys. server: the source's name."""
-    fields = [_column(columns[index]) for index in key]
-    return _json(_struct(fields, f"{_name(server, relation)}.Key"))
+    fields = [_make_column(columns[index]) for index in key]
+    return _render_json(_make_struct(fields, f"{_make_schema_name(server, relation)}.Key"))
 
 
 @lru_cache(_REMEMBERED_SCHEMAS)
-def envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Column, ...]) -> bytes:
+def render_envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Column, ...]) -> bytes:
     """The schema of the records' values."""
-    rows = [_column(column) for column in columns]
-    name = _name(source.name, relation)
-    image = _struct(rows, f"{name}.Value", is_optional=True)
+    rows = [_make_column(column) for column in columns]
+    name = _make_schema_name(source.name, relation)
+    image = _make_struct(rows, f"{name}.Value", is_optional=True)
     fields = [
-        _field("before", image),
-        _field("after", image),
-        _field("source", _source(source.kind)),
-        _field("transaction", _TRANSACTION),
-        _field("op", _STRING),
-        *(_field(times, _OPTIONAL_INT64) for times in ("ts_ms", "ts_us", "ts_ns")),
+        _make_field("before", image),
+        _make_field("after", image),
+        _make_field("source", _make_source(source.kind)),
+        _make_field("transaction", _TRANSACTION),
+        _make_field("op", _STRING),
+        *(_make_field(times, _OPTIONAL_INT64) for times in ("ts_ms", "ts_us", "ts_ns")),
     ]
-    return _json(_struct(fields, f"{name}.Envelope", version=2))
+    return _render_json(_make_struct(fields, f"{name}.Envelope", version=2))
 
 
-def message_key_schema(source: SourceInfo) -> bytes:
+def render_message_key_schema(source: SourceInfo) -> bytes:
     """The schema of the keys of logical messages."""
-    return _json(_struct([_field("prefix", _OPTIONAL_STRING)], _connector_name(source.kind, "MessageKey"), version=1))
+    return _render_json(
+        _make_struct(
+            [_make_field("prefix", _OPTIONAL_STRING)], _name_connector_schema(source.kind, "MessageKey"), version=1
+        )
+    )
 
 
-def message_schema(source: SourceInfo) -> bytes:
+def render_message_schema(source: SourceInfo) -> bytes:
     """The schema of the values of logical messages."""
-    message = _struct(
-        [_field("prefix", _OPTIONAL_STRING), _field("content", {"type": "bytes", "optional": True})],
-        _connector_name(source.kind, "Message"),
+    message = _make_struct(
+        [_make_field("prefix", _OPTIONAL_STRING), _make_field("content", {"type": "bytes", "optional": True})],
+        _name_connector_schema(source.kind, "Message"),
         version=1,
     )
     fields = [
-        _field("op", _STRING),
-        _field("ts_ms", _OPTIONAL_INT64),
-        _field("source", _source(source.kind)),
-        _field("transaction", _TRANSACTION),
-        _field("message", message),
+        _make_field("op", _STRING),
+        _make_field("ts_ms", _OPTIONAL_INT64),
+        _make_field("source", _make_source(source.kind)),
+        _make_field("transaction", _TRANSACTION),
+        _make_field("message", message),
     ]
-    return _json(_struct(fields, "io.debezium.connector.postgresql.MessageValue", version=1))
+    return _render_json(_make_struct(fields, "io.debezium.connector.postgresql.MessageValue", version=1))
 
 
-def transaction_key_schema() -> bytes:
+def render_transaction_key_schema() -> bytes:
     """The schema of the keys of records that say where a transaction begins or ends."""
-    return _json(_struct([_field("id", _STRING)], "io.debezium.connector.common.TransactionMetadataKey", version=1))
+    return _render_json(
+        _make_struct([_make_field("id", _STRING)], "io.debezium.connector.common.TransactionMetadataKey", version=1)
+    )
 
 
-def transaction_schema() -> bytes:
+def render_transaction_schema() -> bytes:
     """The schema of the values of records that say where a transaction begins or ends."""
-    collection = _struct(
-        [_field("data_collection", _STRING), _field("event_count", _INT64)],
+    collection = _make_struct(
+        [_make_field("data_collection", _STRING), _make_field("event_count", _INT64)],
         "event.collection",
         is_optional=True,
         version=1,
     )
     fields = [
-        _field("status", _STRING),
-        _field("id", _STRING),
-        _field("event_count", _OPTIONAL_INT64),
-        _field("data_collections", {"type": "array", "items": collection, "optional": True}),
-        _field("ts_ms", _INT64),
+        _make_field("status", _STRING),
+        _make_field("id", _STRING),
+        _make_field("event_count", _OPTIONAL_INT64),
+        _make_field("data_collections", {"type": "array", "items": collection, "optional": True}),
+        _make_field("ts_ms", _INT64),
     ]
-    return _json(_struct(fields, "io.debezium.connector.common.TransactionMetadataValue", version=1))
+    return _render_json(_make_struct(fields, "io.debezium.connector.common.TransactionMetadataValue", version=1))
 
 
-def _column(column: Column) -> Schema:
+def _make_column(column: Column) -> Schema:
     """What the stream knows to be NOT NULL is the key."""
-    return _field(column.name, optional(connect_type(column.type).schema, not column.key))
+    return _make_field(column.name, add_optional(choose_connect_type(column.type).schema, not column.key))
 
 
-def _source(kind: str) -> Schema:
+def _make_source(kind: str) -> Schema:
     fields = _OF_BINLOG if kind in (MYSQL, MARIADB) else [*_OF_EVERY_SOURCE, *_OF_KIND.get(kind, [])]
-    return _struct(fields, _connector_name(kind, "Source"), version=1)
+    return _make_struct(fields, _name_connector_schema(kind, "Source"), version=1)
 
 
-def _connector_name(kind: str, schema: str) -> str:
+def _name_connector_schema(kind: str, schema: str) -> str:
     return f"io.debezium.connector.{kind}.{schema}"
 
 
-def _name(server: str, relation: Relation) -> str:
+def _make_schema_name(server: str, relation: Relation) -> str:
     """What the names of a table's schemas begin with: Debezium's name for its topic."""
     return re.sub(r"[^a-zA-Z0-9._-]", "_", f"{server}.{relation}")
 
 
-def _field(name: str, schema: Schema) -> Schema:
+def _make_field(name: str, schema: Schema) -> Schema:
     return {**schema, "field": name}
 
 
-def _struct(fields: list[Schema], name: str, is_optional: bool = False, version: int | None = None) -> Schema:
+def _make_struct(fields: list[Schema], name: str, is_optional: bool = False, version: int | None = None) -> Schema:
     schema: Schema = {"type": "struct", "fields": fields, "optional": is_optional, "name": name}
     return schema if version is None else {**schema, "version": version}
 
 
-def _json(schema: Any) -> bytes:
+def _render_json(schema: Any) -> bytes:
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -131,43 +137,43 @@ _SNAPSHOT: Schema = {
 }
 
 _OF_EVERY_SOURCE = [
-    _field("version", _STRING),
-    _field("connector", _STRING),
-    _field("name", _STRING),
-    _field("ts_ms", _INT64),
-    _field("snapshot", _SNAPSHOT),
-    _field("db", _STRING),
-    _field("sequence", _OPTIONAL_STRING),
-    _field("ts_us", _OPTIONAL_INT64),
-    _field("ts_ns", _OPTIONAL_INT64),
-    _field("schema", _STRING),
-    _field("table", _STRING),
+    _make_field("version", _STRING),
+    _make_field("connector", _STRING),
+    _make_field("name", _STRING),
+    _make_field("ts_ms", _INT64),
+    _make_field("snapshot", _SNAPSHOT),
+    _make_field("db", _STRING),
+    _make_field("sequence", _OPTIONAL_STRING),
+    _make_field("ts_us", _OPTIONAL_INT64),
+    _make_field("ts_ns", _OPTIONAL_INT64),
+    _make_field("schema", _STRING),
+    _make_field("table", _STRING),
 ]
 
 _OF_POSTGRESQL = [
-    _field("txId", _OPTIONAL_INT64),
-    _field("lsn", _OPTIONAL_INT64),
-    _field("xmin", _OPTIONAL_INT64),
-    _field("origin", _OPTIONAL_STRING),
-    _field("origin_lsn", _OPTIONAL_INT64),
+    _make_field("txId", _OPTIONAL_INT64),
+    _make_field("lsn", _OPTIONAL_INT64),
+    _make_field("xmin", _OPTIONAL_INT64),
+    _make_field("origin", _OPTIONAL_STRING),
+    _make_field("origin_lsn", _OPTIONAL_INT64),
 ]
 
 _OF_KIND = {POSTGRESQL: _OF_POSTGRESQL}
 
 _OF_BINLOG = [
     *(field for field in _OF_EVERY_SOURCE if field["field"] not in ("schema", "table")),
-    _field("table", _OPTIONAL_STRING),
-    _field("server_id", _INT64),
-    _field("gtid", _OPTIONAL_STRING),
-    _field("file", _STRING),
-    _field("pos", _INT64),
-    _field("row", {"type": "int32", "optional": False}),
-    _field("thread", _OPTIONAL_INT64),
-    _field("query", _OPTIONAL_STRING),
+    _make_field("table", _OPTIONAL_STRING),
+    _make_field("server_id", _INT64),
+    _make_field("gtid", _OPTIONAL_STRING),
+    _make_field("file", _STRING),
+    _make_field("pos", _INT64),
+    _make_field("row", {"type": "int32", "optional": False}),
+    _make_field("thread", _OPTIONAL_INT64),
+    _make_field("query", _OPTIONAL_STRING),
 ]
 
-_TRANSACTION = _struct(
-    [_field("id", _STRING), _field("total_order", _INT64), _field("data_collection_order", _INT64)],
+_TRANSACTION = _make_struct(
+    [_make_field("id", _STRING), _make_field("total_order", _INT64), _make_field("data_collection_order", _INT64)],
     "event.block",
     is_optional=True,
     version=1,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.digits import to_digits
-from psql_streamer.events.json.json_text import join, name
+from psql_streamer.events.json.json_text import join, render_name
 from psql_streamer.events.rows import Rows
 from psql_streamer.model import (
     LogicalMessage,
@@ -35,11 +35,11 @@ def render_blocks(transactions: Transactions, rows: Rows) -> pa.Array:
     one = bool((rows.tx == rows.tx[0]).all())
     return join(
         b'{"id":"',
-        _id(transactions, int(rows.tx[0])) if one else _ids(transactions, rows.tx),
+        _render_id(transactions, int(rows.tx[0])) if one else _render_ids(transactions, rows.tx),
         b'","total_order":',
         to_digits(rows.seq + 1),
         b',"data_collection_order":',
-        to_digits(_table_seq(rows) + 1),
+        to_digits(_require_table_seq(rows) + 1),
         b"}",
     )
 
@@ -47,7 +47,7 @@ def render_blocks(transactions: Transactions, rows: Rows) -> pa.Array:
 def render_block(transactions: Transactions, event: Truncate | LogicalMessage) -> bytes:
     """The `transaction` block of an event that is no row's."""
     return b'{"id":"%s","total_order":%d,"data_collection_order":%d}' % (
-        _id(transactions, event.tx),
+        _render_id(transactions, event.tx),
         event.seq + 1,
         event.table_seq + 1,
     )
@@ -55,16 +55,16 @@ def render_block(transactions: Transactions, event: Truncate | LogicalMessage) -
 
 def render_keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
     """The keys of BEGIN and END records."""
-    return join(b'{"id":"', _ids(transactions, marks.tx), b'"}')
+    return join(b'{"id":"', _render_ids(transactions, marks.tx), b'"}')
 
 
 def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
     """The value of a BEGIN record for each transaction that begins in the batch."""
     return join(
         b'{"status":"BEGIN","id":"',
-        _ids(transactions, begun.tx),
+        _render_ids(transactions, begun.tx),
         b'","event_count":null,"data_collections":null,"ts_ms":',
-        _moments(transactions, begun.tx),
+        _render_moments(transactions, begun.tx),
         b"}",
     )
 
@@ -72,16 +72,16 @@ def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Arr
 def render_ends(transactions: Transactions, metadata: TransactionMetadata, counts: NDArray[np.int64]) -> pa.Array:
     """The value of an END record for each transaction that ends in the batch. counts: see count_events."""
     tx = metadata.ends.tx
-    first, end = _counts_of(metadata)
+    first, end = _find_count_bounds(metadata)
     return join(
         b'{"status":"END","id":"',
-        _ids(transactions, tx),
+        _render_ids(transactions, tx),
         b'","event_count":',
         to_digits(counts),
         b',"data_collections":[',
-        pc.binary_join(_slices(_collections(metadata.counts), first, end), b","),
+        pc.binary_join(_group_neighbours(_render_collections(metadata.counts), first, end), b","),
         b'],"ts_ms":',
-        _moments(transactions, tx),
+        _render_moments(transactions, tx),
         b"}",
     )
 
@@ -89,46 +89,46 @@ def render_ends(transactions: Transactions, metadata: TransactionMetadata, count
 def count_events(metadata: TransactionMetadata) -> NDArray[np.int64]:
     """How many changes each transaction has that ends in the batch."""
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(metadata.counts.count)))
-    first, end = _counts_of(metadata)
+    first, end = _find_count_bounds(metadata)
     counts: NDArray[np.int64] = before[end] - before[first]
     return counts
 
 
-def _counts_of(metadata: TransactionMetadata) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _find_count_bounds(metadata: TransactionMetadata) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where the counts of each transaction that ends begin and end."""
     at, tx = metadata.counts.tx, metadata.ends.tx
     return np.searchsorted(at, tx, "left"), np.searchsorted(at, tx, "right")
 
 
-def _collections(counts: TransactionCounts) -> pa.Array:
-    names = pa.array([name(_name(table)) for table in counts.tables], pa.binary())
+def _render_collections(counts: TransactionCounts) -> pa.Array:
+    names = pa.array([render_name(_name_table(table)) for table in counts.tables], pa.binary())
     tables = names.take(pa.array(counts.table))
     return join(b'{"data_collection":', tables, b',"event_count":', to_digits(counts.count), b"}")
 
 
-def _name(table: Relation | None) -> str:
+def _name_table(table: Relation | None) -> str:
     return _MESSAGES if table is None else str(table)
 
 
-def _slices(values: pa.Array, first: NDArray[np.int64], end: NDArray[np.int64]) -> pa.ListArray:
+def _group_neighbours(values: pa.Array, first: NDArray[np.int64], end: NDArray[np.int64]) -> pa.ListArray:
     """Lists of neighbours: each begins where the one before it ends."""
     offsets = np.append(first, end[-1:]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def _id(transactions: Transactions, tx: int) -> bytes:
-    return b"%s:%d" % ((transactions.id_of(tx) or "").encode(), transactions.commit[tx])
+def _render_id(transactions: Transactions, tx: int) -> bytes:
+    return b"%s:%d" % ((transactions.find_id(tx) or "").encode(), transactions.commit[tx])
 
 
-def _ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
+def _render_ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
     commits = to_digits(transactions.commit[tx])
-    return join(b":" if transactions.ids is None else join(transactions.ids_of(tx), b":"), commits)
+    return join(b":" if transactions.ids is None else join(transactions.select_id_texts(tx), b":"), commits)
 
 
-def _moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
+def _render_moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
     return to_digits(transactions.commit_ts[tx] // 1000)
 
 
-def _table_seq(rows: Rows) -> NDArray[np.int64]:
+def _require_table_seq(rows: Rows) -> NDArray[np.int64]:
     assert rows.table_seq is not None  # noqa: S101 - Source.provide_transaction_metadata was called
     return rows.table_seq

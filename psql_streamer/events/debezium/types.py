@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.events.debezium import value
-from psql_streamer.events.json.json_text import Piece, join, quote, quoted
-from psql_streamer.events.json.made import is_list, made_json
-from psql_streamer.events.json.nested import array_json
-from psql_streamer.events.json.values import json_values
+from psql_streamer.events.json.json_text import Piece, join, quote, render_quoted
+from psql_streamer.events.json.made import is_list, render_made_values
+from psql_streamer.events.json.nested import render_arrays
+from psql_streamer.events.json.values import render_values
 from psql_streamer.model import ArrowType, ColumnType, TextType
 from psql_streamer.pgtype import Logical, PgType, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
-from psql_streamer.pgtypes.modifiers import VARHDRSZ, numeric_modifier
+from psql_streamer.pgtypes.modifiers import VARHDRSZ, decode_numeric_modifier
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -49,66 +49,69 @@ class ConnectType:
     distinct: str | None = None
 
 
-def connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool = False) -> ConnectType:
+def choose_connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool = False) -> ConnectType:
     """What a column of this type is in Debezium's events.
 
     flat: arrays of several dimensions are null, which the schema of an array does not allow for. distinct: null, too,
     is what has the JSON of another value, so that something else can stand for it in a key.
     """
     if isinstance(kind, ArrowType):
-        return _made(kind.arrow)
+        return _build_arrow_type(kind.arrow)
     form = kind.like if isinstance(kind, TextType) else kind
     known = form.known or BY_OID.get(form.oid)
     return _build_type(known, form.typmod, flat, distinct) if known else _STRING
 
 
 @cache
-def _made(kind: pa.DataType) -> ConnectType:
+def _build_arrow_type(kind: pa.DataType) -> ConnectType:
     """What a handler made."""
-    return ConnectType(_schema_of(kind), lambda values: made_json(values, _render_leaf))
+    return ConnectType(_build_schema(kind), lambda values: render_made_values(values, _render_leaf))
 
 
-def _schema_of(kind: pa.DataType) -> Schema:
+def _build_schema(kind: pa.DataType) -> Schema:
     """Nothing inside of it is required, whatever Arrow's fields say: they do not hold for what is unknown."""
     if pa.types.is_struct(kind):
         return {
             "type": "struct",
-            "fields": [{**optional(_schema_of(field.type), True), "field": field.name} for field in kind],
+            "fields": [{**add_optional(_build_schema(field.type), True), "field": field.name} for field in kind],
         }
     if is_list(kind):
-        return {"type": "array", "items": optional(_schema_of(kind.value_type), True)}
+        return {"type": "array", "items": add_optional(_build_schema(kind.value_type), True)}
     if pa.types.is_map(kind):
-        keys, items = optional(_schema_of(kind.key_type), False), optional(_schema_of(kind.item_type), True)
+        keys, items = (
+            add_optional(_build_schema(kind.key_type), False),
+            add_optional(_build_schema(kind.item_type), True),
+        )
         return {"type": "map", "keys": keys, "values": items}
-    return _leaf(kind).schema
+    return _choose_leaf_type(kind).schema
 
 
 def _render_leaf(values: pa.Array) -> Piece:
-    return _leaf(values.type).render(values)
+    return _choose_leaf_type(values.type).render(values)
 
 
 @cache
-def _leaf(kind: pa.DataType) -> ConnectType:
+def _choose_leaf_type(kind: pa.DataType) -> ConnectType:
     """What a column of PostgreSQL's type for it is; a string where there is none."""
     if pa.types.is_dictionary(kind):
-        return _leaf(kind.value_type)
-    held_by = casts.type_of(kind)
+        return _choose_leaf_type(kind.value_type)
+    held_by = casts.find_postgres_type(kind)
     if held_by is None:
         return _UNKNOWN
-    its = connect_type(held_by)
+    its = choose_connect_type(held_by)
     return ConnectType(its.schema, lambda values: its.render(casts.to_text(values, held_by)))
 
 
 def _render_strings(values: pa.Array) -> Piece:
     """Strings as they are, and anything else as its JSON in a string."""
     if pa.types.is_string(values.type):
-        return quoted(values.cast(pa.binary()))
-    piece = json_values(values, ArrowType(values.type))
+        return render_quoted(values.cast(pa.binary()))
+    piece = render_values(values, ArrowType(values.type))
     texts = join(piece.open, piece.values, piece.close, nulls=None)
-    return quoted(texts)
+    return render_quoted(texts)
 
 
-def optional(schema: Schema, is_optional: bool) -> Schema:
+def add_optional(schema: Schema, is_optional: bool) -> Schema:
     """A schema with this said where Connect's JSON converter says it: before the name."""
     head = ("type", "keys", "values", "fields", "items")
     ordered: Schema = {field: schema[field] for field in head if field in schema}
@@ -116,7 +119,7 @@ def optional(schema: Schema, is_optional: bool) -> Schema:
     return ordered | {field: schema[field] for field in schema if field not in head}
 
 
-def placeholder(schema: Schema, strict: bool) -> bytes:
+def render_unavailable(schema: Schema, strict: bool) -> bytes:
     """The JSON of a value that is not to be had. strict: null where nothing else fits the schema, as Debezium has it;
     otherwise a string stands there.
     """
@@ -132,7 +135,7 @@ def placeholder(schema: Schema, strict: bool) -> bytes:
         case {"type": "array", "items": {"type": "int16" | "int32" | "int64"}}:
             return _UNAVAILABLE_NUMBERS
         case {"type": "array", "items": items}:
-            item = placeholder(items, strict)
+            item = render_unavailable(items, strict)
             return item if item == b"null" else b"[%s]" % item
         case _:
             return b"null" if strict else _UNAVAILABLE_TEXT
@@ -148,18 +151,18 @@ _UNAVAILABLE_UUID = b'"b68a35a7-17ad-35b3-af2a-ae46edb4545a"'
 @cache
 def _build_type(kind: PgType, typmod: int, flat: bool, distinct: bool) -> ConnectType:
     if kind.element is not None:
-        array = _array_of(kind.element, _build_type(kind.element, typmod, flat, distinct))
+        array = _build_array_type(kind.element, _build_type(kind.element, typmod, flat, distinct))
         if flat:
-            array = _only(_ONE_DIMENSION, array)
-        return _only(_LOWER_BOUND_OF_1, array) if distinct else array
+            array = _restrict_type(_ONE_DIMENSION, array)
+        return _restrict_type(_LOWER_BOUND_OF_1, array) if distinct else array
     one = _build_scalar_type(kind, typmod)
-    return _only(one.distinct, one) if distinct and one.distinct is not None else one
+    return _restrict_type(one.distinct, one) if distinct and one.distinct is not None else one
 
 
 def _build_scalar_type(kind: PgType, typmod: int) -> ConnectType:
     """The type of a value that is no array."""
     if kind.labels:
-        return _enum(kind.labels)
+        return _make_enum_type(kind.labels)
     modifier = kind.base_typmod if kind.base_oid else typmod
     if kind.logical in BY_MODIFIER:
         return BY_MODIFIER[kind.logical](modifier)
@@ -168,10 +171,10 @@ def _build_scalar_type(kind: PgType, typmod: int) -> ConnectType:
     return BY_LOGICAL.get(kind.logical, _STRING)
 
 
-def _array_of(kind: PgType, element: ConnectType) -> ConnectType:
+def _build_array_type(kind: PgType, element: ConnectType) -> ConnectType:
     return ConnectType(
-        {"type": "array", "items": optional(element.schema, True)},
-        lambda values: array_json(values, kind.delimiter, element.render),
+        {"type": "array", "items": add_optional(element.schema, True)},
+        lambda values: render_arrays(values, kind.delimiter, element.render),
     )
 
 
@@ -183,7 +186,7 @@ _LOWER_BOUND_OF_1 = r"^\{"
 """What the text form of such an array looks like; JSON has no bounds."""
 
 
-def _only(look: str, kind: ConnectType) -> ConnectType:
+def _restrict_type(look: str, kind: ConnectType) -> ConnectType:
     """The same, but null for values whose text form looks otherwise."""
 
     def render(values: pa.Array) -> Piece:
@@ -199,7 +202,7 @@ _NULL = pa.scalar(None, pa.binary())
 # --- how columns are rendered
 
 
-def _each(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
+def _make_value_render(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
     """Distinct values one by one."""
 
     def render(values: pa.Array) -> Piece:
@@ -219,10 +222,10 @@ def _apply_to_bytes(function: Callable[[str], str | None], text: bytes) -> bytes
 def _make_json_render(name: str) -> Callable[[pa.Array], Piece]:
     """What renders a type's values as the other formats do."""
     kind = PostgresType(OIDS[name])
-    return lambda values: json_values(values, kind)
+    return lambda values: render_values(values, kind)
 
 
-def _floats(name: str) -> Callable[[pa.Array], Piece]:
+def _make_float_render(name: str) -> Callable[[pa.Array], Piece]:
     """What renders floats like Java, with a point or an exponent: nobody is to take a whole number for an integer."""
     numbers = _make_json_render(name)
 
@@ -248,13 +251,13 @@ def _make_cast_render(
         if cast.null_count == values.null_count:
             return Piece(digits)
         left = pc.and_(cast.is_null(), values.is_valid())
-        return Piece(pc.replace_with_mask(digits, left, _each(function)(values.filter(left)).values))
+        return Piece(pc.replace_with_mask(digits, left, _make_value_render(function)(values.filter(left)).values))
 
     return render
 
 
-def _zoned_timestamps(digits: int) -> Callable[[pa.Array], Piece]:
-    one_by_one = _each(partial(value.zoned_timestamp, digits=digits))
+def _make_zoned_render(digits: int) -> Callable[[pa.Array], Piece]:
+    one_by_one = _make_value_render(partial(value.render_zoned_timestamp, digits=digits))
 
     def render(values: pa.Array) -> Piece:
         plain = pc.match_substring_regex(values, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00$")
@@ -275,15 +278,15 @@ def _zoned_timestamps(digits: int) -> Callable[[pa.Array], Piece]:
 # --- the table
 
 
-def _named(kind: str, name: str, **more: Any) -> Schema:
+def _make_named_schema(kind: str, name: str, **more: Any) -> Schema:
     return {"type": kind, "name": name, "version": 1, **more}
 
 
-def _string(name: str) -> ConnectType:
-    return ConnectType(_named("string", name), quoted)
+def _make_string_type(name: str) -> ConnectType:
+    return ConnectType(_make_named_schema("string", name), render_quoted)
 
 
-def _numeric(typmod: int) -> ConnectType:
+def _make_numeric_type(typmod: int) -> ConnectType:
     if typmod < VARHDRSZ:
         fields = [
             {"type": "int32", "optional": False, "field": "scale"},
@@ -296,61 +299,72 @@ def _numeric(typmod: int) -> ConnectType:
             "version": 1,
             "doc": "Variable scaled decimal",
         }
-        return ConnectType(schema, _each(value.variable_decimal))
-    precision, scale = numeric_modifier(typmod)
-    schema = _decimal(scale, {"connect.decimal.precision": str(precision)})
-    return ConnectType(schema, _each(partial(value.decimal, scale=scale)))
+        return ConnectType(schema, _make_value_render(value.render_variable_decimal))
+    precision, scale = decode_numeric_modifier(typmod)
+    schema = _make_decimal_schema(scale, {"connect.decimal.precision": str(precision)})
+    return ConnectType(schema, _make_value_render(partial(value.render_decimal, scale=scale)))
 
 
-def _decimal(scale: int, parameters: dict[str, str]) -> Schema:
-    return _named("bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": str(scale), **parameters})
-
-
-def _time(typmod: int) -> ConnectType:
-    if 0 <= typmod <= 3:
-        return ConnectType(_named("int32", "io.debezium.time.Time"), _each(value.time_millis))
-    return ConnectType(_named("int64", "io.debezium.time.MicroTime"), _each(value.time))
-
-
-def _timestamp(typmod: int) -> ConnectType:
-    if 0 <= typmod <= 3:
-        return ConnectType(_named("int64", "io.debezium.time.Timestamp"), _each(value.timestamp_millis))
-    return ConnectType(
-        _named("int64", "io.debezium.time.MicroTimestamp"), _make_cast_render("timestamp", pa.int64(), value.timestamp)
+def _make_decimal_schema(scale: int, parameters: dict[str, str]) -> Schema:
+    return _make_named_schema(
+        "bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": str(scale), **parameters}
     )
 
 
-def _timestamptz(typmod: int) -> ConnectType:
+def _make_time_type(typmod: int) -> ConnectType:
+    if 0 <= typmod <= 3:
+        return ConnectType(
+            _make_named_schema("int32", "io.debezium.time.Time"), _make_value_render(value.render_time_millis)
+        )
+    return ConnectType(_make_named_schema("int64", "io.debezium.time.MicroTime"), _make_value_render(value.render_time))
+
+
+def _make_timestamp_type(typmod: int) -> ConnectType:
+    if 0 <= typmod <= 3:
+        return ConnectType(
+            _make_named_schema("int64", "io.debezium.time.Timestamp"), _make_value_render(value.render_timestamp_millis)
+        )
+    return ConnectType(
+        _make_named_schema("int64", "io.debezium.time.MicroTimestamp"),
+        _make_cast_render("timestamp", pa.int64(), value.render_timestamp),
+    )
+
+
+def _make_timestamptz_type(typmod: int) -> ConnectType:
     digits = 6 if typmod < 0 else typmod
-    return ConnectType(_named("string", "io.debezium.time.ZonedTimestamp"), _zoned_timestamps(digits))
+    return ConnectType(_make_named_schema("string", "io.debezium.time.ZonedTimestamp"), _make_zoned_render(digits))
 
 
-def _bits(typmod: int) -> ConnectType:
+def _make_bit_type(typmod: int) -> ConnectType:
     """bit(n). Without a length, which `CREATE TABLE ... AS` makes, they are of any."""
-    return _varbits(typmod) if typmod < 1 else replace(_varbits(typmod), distinct=None)
+    return _make_varbit_type(typmod) if typmod < 1 else replace(_make_varbit_type(typmod), distinct=None)
 
 
-def _varbits(typmod: int) -> ConnectType:
+def _make_varbit_type(typmod: int) -> ConnectType:
     """Bits does not say how many zeros a value begins with."""
     if typmod == 1:
-        return ConnectType({"type": "boolean"}, _each(value.bit))
+        return ConnectType({"type": "boolean"}, _make_value_render(value.render_bit))
     length = str(typmod if typmod > 0 else 2**31 - 1)
-    schema = _named("bytes", "io.debezium.data.Bits", parameters={"length": length})
-    return ConnectType(schema, _each(value.bits), _bit_constants, r"^1")
+    schema = _make_named_schema("bytes", "io.debezium.data.Bits", parameters={"length": length})
+    return ConnectType(schema, _make_value_render(value.render_bits), _render_bit_constants, r"^1")
 
 
-def _bit_constants(values: pa.Array) -> pa.Array:
+def _render_bit_constants(values: pa.Array) -> pa.Array:
     """`B'0101'`: without the apostrophes, four digits are the base64 of other bits."""
     return join(b"\"B'", values, b"'\"", nulls=None)
 
 
-def _vector(element: str) -> ConnectType:
+def _make_vector_type(element: str) -> ConnectType:
     """Their elements are never null."""
-    return ConnectType({"type": "array", "items": {"type": element, "optional": False}}, _each(value.vector))
+    return ConnectType(
+        {"type": "array", "items": {"type": element, "optional": False}}, _make_value_render(value.render_vector)
+    )
 
 
-def _enum(labels: tuple[str, ...]) -> ConnectType:
-    return ConnectType(_named("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}), quoted)
+def _make_enum_type(labels: tuple[str, ...]) -> ConnectType:
+    return ConnectType(
+        _make_named_schema("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}), render_quoted
+    )
 
 
 _POINT_SCHEMA: Schema = {
@@ -367,7 +381,7 @@ _POINT_SCHEMA: Schema = {
 }
 
 _TEXT: Schema = {"type": "string"}
-_STRING = ConnectType(_TEXT, quoted)
+_STRING = ConnectType(_TEXT, render_quoted)
 _UNKNOWN = ConnectType(_TEXT, _render_strings)
 
 _AS_JSON = {
@@ -383,40 +397,44 @@ _AS_JSON = {
 BY_LOGICAL: dict[Logical, ConnectType] = {
     **{logical: ConnectType({"type": kind}, _make_json_render(name)) for logical, (kind, name) in _AS_JSON.items()},
     Logical.DATE: ConnectType(
-        _named("int32", "io.debezium.time.Date"), _make_cast_render("date", pa.int32(), value.date)
+        _make_named_schema("int32", "io.debezium.time.Date"), _make_cast_render("date", pa.int32(), value.render_date)
     ),
-    Logical.FLOAT4: ConnectType({"type": "float"}, _floats("float4")),
-    Logical.FLOAT8: ConnectType({"type": "double"}, _floats("float8")),
-    Logical.HSTORE: ConnectType(_named("string", "io.debezium.data.Json"), _each(value.hstore)),
-    Logical.INT2VECTOR: _vector("int16"),
+    Logical.FLOAT4: ConnectType({"type": "float"}, _make_float_render("float4")),
+    Logical.FLOAT8: ConnectType({"type": "double"}, _make_float_render("float8")),
+    Logical.HSTORE: ConnectType(
+        _make_named_schema("string", "io.debezium.data.Json"), _make_value_render(value.render_hstore)
+    ),
+    Logical.INT2VECTOR: _make_vector_type("int16"),
     # '1 mon' would be '30 days 10:30:00'.
     Logical.INTERVAL: ConnectType(
-        _named("int64", "io.debezium.time.MicroDuration"),
-        _each(value.interval),
+        _make_named_schema("int64", "io.debezium.time.MicroDuration"),
+        _make_value_render(value.render_interval),
         distinct=r"^(P[^YMT]*(T.*)?|-?\d+:.*)$",
     ),
-    Logical.JSON: _string("io.debezium.data.Json"),
-    Logical.LTREE: _string("io.debezium.data.Ltree"),
-    Logical.MONEY: ConnectType(_decimal(2, {}), _each(value.money)),
-    Logical.OIDVECTOR: _vector("int64"),
-    Logical.POINT: ConnectType(_POINT_SCHEMA, _each(value.point)),
+    Logical.JSON: _make_string_type("io.debezium.data.Json"),
+    Logical.LTREE: _make_string_type("io.debezium.data.Ltree"),
+    Logical.MONEY: ConnectType(_make_decimal_schema(2, {}), _make_value_render(value.render_money)),
+    Logical.OIDVECTOR: _make_vector_type("int64"),
+    Logical.POINT: ConnectType(_POINT_SCHEMA, _make_value_render(value.render_point)),
     # '13:00:00+01' would be '12:00:00+00', which PostgreSQL tells apart from it.
     Logical.TIMETZ: ConnectType(
-        _named("string", "io.debezium.time.ZonedTime"), _each(value.zoned_time), distinct=r"\+00$"
+        _make_named_schema("string", "io.debezium.time.ZonedTime"),
+        _make_value_render(value.render_zoned_time),
+        distinct=r"\+00$",
     ),
-    Logical.TSVECTOR: _string("io.debezium.data.Tsvector"),
-    Logical.UUID: _string("io.debezium.data.Uuid"),
-    Logical.XML: _string("io.debezium.data.Xml"),
+    Logical.TSVECTOR: _make_string_type("io.debezium.data.Tsvector"),
+    Logical.UUID: _make_string_type("io.debezium.data.Uuid"),
+    Logical.XML: _make_string_type("io.debezium.data.Xml"),
     # TEXT, XID and OTHER are strings.
 }
 
 BY_MODIFIER: dict[Logical, Callable[[int], ConnectType]] = {
-    Logical.BIT: _bits,
-    Logical.NUMERIC: _numeric,
-    Logical.TIME: _time,
-    Logical.TIMESTAMP: _timestamp,
-    Logical.TIMESTAMPTZ: _timestamptz,
-    Logical.VARBIT: _varbits,
+    Logical.BIT: _make_bit_type,
+    Logical.NUMERIC: _make_numeric_type,
+    Logical.TIME: _make_time_type,
+    Logical.TIMESTAMP: _make_timestamp_type,
+    Logical.TIMESTAMPTZ: _make_timestamptz_type,
+    Logical.VARBIT: _make_varbit_type,
 }
 """Types whose modifiers make a difference."""
 

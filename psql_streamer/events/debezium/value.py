@@ -38,57 +38,57 @@ INFINITE_DATES = {"infinity": -2147472692, "-infinity": -2147472691}
 """Days: the years -5877611-06-21 and -22, to which the JDBC driver's numbers wrap around."""
 
 
-def text(value: str) -> str:
+def render_text(value: str) -> str:
     """A JSON string."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def date(value: str) -> str | None:
+def render_date(value: str) -> str | None:
     """Days."""
-    return _number(INFINITE_DATES.get(value, _days(value)))
+    return _render_number(INFINITE_DATES.get(value, _count_days(value)))
 
 
-def timestamp(value: str) -> str | None:
+def render_timestamp(value: str) -> str | None:
     """Microseconds; of the years after 294247 they are too many for 64 bits."""
-    return _int64(_micros(value))
+    return _render_int64(_count_micros(value))
 
 
-def timestamp_millis(value: str) -> str | None:
+def render_timestamp_millis(value: str) -> str | None:
     """Milliseconds, for timestamp(0) to timestamp(3)."""
-    micros = _micros(value)
+    micros = _count_micros(value)
     return None if micros is None else str(micros // 1000)
 
 
-def zoned_timestamp(value: str, digits: int) -> str:
+def render_zoned_timestamp(value: str, digits: int) -> str:
     """ISO 8601 in UTC with so many digits of a second; the year as Java writes it: -0043 is 44 BC, +10000."""
     if value in INFINITE_TIMESTAMPS:
-        return text(value)
+        return render_text(value)
     found = _DATE.match(value)
     clock = _CLOCK.search(value)
     if not found or not clock:
-        return text(value)
+        return render_text(value)
     fraction = f".{clock[4] or '':0<6}"[: digits + 1] if digits else ""
-    return f'"{_java_year(int(found[1]), value)}-{found[2]}-{found[3]}T{clock[0][:8]}{fraction}Z"'
+    return f'"{_render_java_year(int(found[1]), value)}-{found[2]}-{found[3]}T{clock[0][:8]}{fraction}Z"'
 
 
-def time(value: str) -> str | None:
+def render_time(value: str) -> str | None:
     """Microseconds since midnight."""
-    return _number(_clock_micros(value))
+    return _render_number(_count_clock_micros(value))
 
 
-def time_millis(value: str) -> str | None:
+def render_time_millis(value: str) -> str | None:
     """Milliseconds since midnight, for time(0) to time(3)."""
-    micros = _clock_micros(value)
+    micros = _count_clock_micros(value)
     return None if micros is None else str(micros // 1000)
 
 
-def zoned_time(value: str) -> str:
+def render_zoned_time(value: str) -> str:
     """ISO 8601, moved to UTC; 24:00:00 in UTC stays."""
-    offset, clock = _OFFSET.search(value), _clock_micros(value)
+    offset, clock = _OFFSET.search(value), _count_clock_micros(value)
     if not offset or clock is None:
-        return text(value)
+        return render_text(value)
     if value == "24:00:00+00":
-        return text("24:00:00Z")
+        return render_text("24:00:00Z")
     seconds = int(offset[2]) * 3600 + int(offset[3] or 0) * 60 + int(offset[4] or 0)
     shift = seconds * 1_000_000 * (-1 if offset[1] == "-" else 1)
     micros = (clock - shift) % _DAY
@@ -97,91 +97,92 @@ def zoned_time(value: str) -> str:
     return f'"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}{decimals}Z"'
 
 
-def interval(value: str) -> str | None:
+def render_interval(value: str) -> str | None:
     """Microseconds, with months of 30.4375 days; the text form is ISO 8601's, or hours, minutes and seconds."""
     found = _INTERVAL.fullmatch(value)
     if not found:
-        return _hours(value)
+        return _render_hours(value)
     years, months, weeks, days, hours, minutes = (int(found[at] or 0) for at in range(1, 7))
     seconds = int(found[8] or 0) * 1_000_000 + int(f"{found[9] or '':0<6}")
     micros = (years * 12 + months) * _MONTH + (weeks * 7 + days) * _DAY + (hours * 60 + minutes) * 60_000_000
     micros += -seconds if found[7] else seconds
-    return _int64(micros)
+    return _render_int64(micros)
 
 
-def _hours(value: str) -> str | None:
+def _render_hours(value: str) -> str | None:
     found = _HOURS.fullmatch(value)
     if not found:
         return None
     hours, minutes, seconds = (int(found[at]) for at in range(2, 5))
     micros = (hours * 3600 + minutes * 60 + seconds) * 1_000_000 + int(f"{found[5] or '':0<6}")
-    return _int64(-micros if found[1] else micros)
+    return _render_int64(-micros if found[1] else micros)
 
 
-def decimal(value: str, scale: int) -> str | None:
+def render_decimal(value: str, scale: int) -> str | None:
     """Connect's Decimal: the unscaled number in two's complement, big-endian, base64."""
-    return _base64_number(_unscaled(value, scale)) if _DECIMAL.fullmatch(value) else None
+    return _render_base64_number(_compute_unscaled(value, scale)) if _DECIMAL.fullmatch(value) else None
 
 
-def variable_decimal(value: str) -> str | None:
+def render_variable_decimal(value: str) -> str | None:
     """Debezium's VariableScaleDecimal, without zeros at the end: 1.50 and 1.5, which are equal, are one key."""
     if not _DECIMAL.fullmatch(value):
         return None
     scale = len(value.partition(".")[2].rstrip("0"))
-    return f'{{"scale":{scale},"value":{_base64_number(_unscaled(value, scale))}}}'
+    return f'{{"scale":{scale},"value":{_render_base64_number(_compute_unscaled(value, scale))}}}'
 
 
-def money(value: str) -> str | None:
+def render_money(value: str) -> str | None:
     """A Decimal of two digits behind the point. What stands around the digits depends on lc_monetary."""
     digits = re.sub(r"\D", "", value)
     if not digits:
         return None
     has_fraction = re.search(r"[.,]\d\d\D*$", value)
     unscaled = int(digits) * (1 if has_fraction else 100)
-    return _base64_number(-unscaled if "-" in value or "(" in value else unscaled)
+    return _render_base64_number(-unscaled if "-" in value or "(" in value else unscaled)
 
 
-def bit(value: str) -> str | None:
+def render_bit(value: str) -> str | None:
     """bit(1), or varbit(1), which can be empty."""
     return {"1": "true", "0": "false"}.get(value)
 
 
-def bits(value: str) -> str:
+def render_bits(value: str) -> str:
     """Debezium's Bits: little-endian bytes up to the last bit that is set, base64."""
     number = int(value or "0", 2)
-    return _base64(number.to_bytes((number.bit_length() + 7) // 8, "little"))
+    return _render_base64(number.to_bytes((number.bit_length() + 7) // 8, "little"))
 
 
-def point(value: str) -> str | None:
+def render_point(value: str) -> str | None:
     """Debezium's Point: coordinates, and the same as well-known binary."""
     found = _POINT.fullmatch(value)
     if not found:
         return None
-    x, y = map(_double, found.groups())
+    x, y = map(_render_double, found.groups())
     binary = struct.pack("<BIdd", 1, 1, float(found[1]), float(found[2]))
-    return f'{{"x":{x},"y":{y},"wkb":{_base64(binary)},"srid":null}}'
+    return f'{{"x":{x},"y":{y},"wkb":{_render_base64(binary)},"srid":null}}'
 
 
-def vector(value: str) -> str:
+def render_vector(value: str) -> str:
     """int2vector and oidvector: an array."""
     return f"[{','.join(value.split())}]"
 
 
-def hstore(value: str) -> str | None:
+def render_hstore(value: str) -> str | None:
     """A JSON document in a string. Any type may be called hstore: another one's text is None."""
     if not _HSTORE.fullmatch(value):
         return None
     members = {
-        _unescaped(one[1]): None if one[2] is None else _unescaped(one[2]) for one in _HSTORE_PAIR.finditer(value)
+        _unescape_text(one[1]): None if one[2] is None else _unescape_text(one[2])
+        for one in _HSTORE_PAIR.finditer(value)
     }
-    return text(json.dumps(members, ensure_ascii=False, separators=(",", ":")))
+    return render_text(json.dumps(members, ensure_ascii=False, separators=(",", ":")))
 
 
-def _unescaped(value: str) -> str:
+def _unescape_text(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
 
 
-def _days(value: str) -> int | None:
+def _count_days(value: str) -> int | None:
     """Days of a date at the start of the text. Years before Christ have `BC` at its end."""
     found = _DATE.match(value)
     if not found:
@@ -196,18 +197,18 @@ def _days(value: str) -> int | None:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
-def _micros(value: str) -> int | None:
+def _count_micros(value: str) -> int | None:
     """None also for the moment in the year 294247 whose number stands for infinity."""
     if value in INFINITE_TIMESTAMPS:
         return INFINITE_TIMESTAMPS[value]
-    days, clock = _days(value), _clock_micros(value)
+    days, clock = _count_days(value), _count_clock_micros(value)
     if days is None or clock is None:
         return None
     micros = days * _DAY + clock
     return None if micros in INFINITE_TIMESTAMPS.values() else micros
 
 
-def _clock_micros(value: str) -> int | None:
+def _count_clock_micros(value: str) -> int | None:
     found = _CLOCK.search(value)
     if not found:
         return None
@@ -215,15 +216,15 @@ def _clock_micros(value: str) -> int | None:
     return seconds * 1_000_000 + int(f"{found[4] or '':0<6}")
 
 
-def _number(number: int | None) -> str | None:
+def _render_number(number: int | None) -> str | None:
     return None if number is None else str(number)
 
 
-def _int64(number: int | None) -> str | None:
+def _render_int64(number: int | None) -> str | None:
     return None if number is None or not -(1 << 63) <= number < 1 << 63 else str(number)
 
 
-def _unscaled(value: str, scale: int) -> int:
+def _compute_unscaled(value: str, scale: int) -> int:
     whole, _, fraction = value.partition(".")
     digits = whole + fraction[: max(0, scale)].ljust(max(0, scale), "0")
     # int() takes no more digits of a text (sys.set_int_max_str_digits); numeric has up to 147,455.
@@ -231,23 +232,23 @@ def _unscaled(value: str, scale: int) -> int:
     return unscaled // 10**-scale if scale < 0 else unscaled
 
 
-def _double(value: str) -> str:
+def _render_double(value: str) -> str:
     """With a point or an exponent, or a reader would take it for an integer; NaN and the infinities are strings."""
     if not value.lstrip("-")[0].isdigit():
-        return text(value)
+        return render_text(value)
     return value if "." in value or "e" in value else f"{value}.0"
 
 
-def _java_year(year: int, value: str) -> str:
+def _render_java_year(year: int, value: str) -> str:
     if value.endswith("BC"):
         year = 1 - year
     return f"-{-year:04}" if year < 0 else f"+{year}" if year > 9999 else f"{year:04}"
 
 
-def _base64_number(number: int) -> str:
+def _render_base64_number(number: int) -> str:
     size = (number if number >= 0 else ~number).bit_length() // 8 + 1
-    return _base64(number.to_bytes(size, "big", signed=True))
+    return _render_base64(number.to_bytes(size, "big", signed=True))
 
 
-def _base64(data: bytes) -> str:
+def _render_base64(data: bytes) -> str:
     return f'"{base64.b64encode(data).decode()}"'

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.binary_columns import held_bytes, nbytes, offsets
+from psql_streamer.binary_columns import measure_bytes, read_offsets, read_value_bytes
 
 _ESCAPES = {code: b"\\u%04x" % code for code in range(0x20)}
 _ESCAPES |= {8: rb"\b", 9: rb"\t", 10: rb"\n", 12: rb"\f", 13: rb"\r", ord('"'): rb"\"", ord("\\"): rb"\\"}
@@ -48,7 +48,7 @@ Render: TypeAlias = Callable[[pa.Array], Piece]
 """Writes a column of values of one type as JSON; null stays null."""
 
 
-def lost(piece: Piece, values: pa.Array) -> pa.BooleanArray | None:
+def find_lost(piece: Piece, values: pa.Array) -> pa.BooleanArray | None:
     """Which values are null in their JSON, or have a null inside of it, that are none themselves; None: none of them.
 
     values: what the piece was rendered of.
@@ -66,7 +66,7 @@ def escape(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def quoted(texts: pa.Array) -> Piece:
+def render_quoted(texts: pa.Array) -> Piece:
     """A column of strings."""
     escaped = escape(texts)
     if escaped.null_count:
@@ -74,7 +74,7 @@ def quoted(texts: pa.Array) -> Piece:
     return Piece(escaped, b'"', b'"')
 
 
-def quoted_one(text: bytes) -> bytes:
+def quote_one(text: bytes) -> bytes:
     """A string literal of one text."""
     if _SPECIAL.search(text):
         text = _SPECIAL.sub(lambda found: _ESCAPES[found[0][0]], text)
@@ -94,16 +94,16 @@ def join(*parts: pa.Array | bytes, nulls: bytes | None = b"null") -> pa.Array:
     short = _are_short(parts)
     if short and (rows := _count_rows(parts)) <= batching.FEW_ROWS:
         return _join_few(parts, rows, nulls)
-    merged = _merged(parts)
+    merged = _merge_constants(parts)
     if short and nulls is not None:
         return _gather(merged, nulls)
-    arguments = [_constant(part) if isinstance(part, bytes) else decoded(part) for part in merged]
+    arguments = [_make_constant(part) if isinstance(part, bytes) else decode_dictionary(part) for part in merged]
     if nulls is None:
         return pc.binary_join_element_wise(*arguments, _EMPTY)
     return pc.binary_join_element_wise(*arguments, _EMPTY, null_handling="replace", null_replacement=nulls)
 
 
-def decoded(part: pa.Array) -> pa.Array:
+def decode_dictionary(part: pa.Array) -> pa.Array:
     """The texts, row by row."""
     return part.dictionary_decode() if isinstance(part, pa.DictionaryArray) else part
 
@@ -123,7 +123,7 @@ def gather(pool: Sequence[pa.Array], pieces: NDArray[np.int32], ends: NDArray[np
     ends, from 0 on.
     """
     taken = pc.take(pa.concat_arrays(pool), pa.array(pieces), boundscheck=False)
-    bounds = np.ascontiguousarray(offsets(taken)[ends])
+    bounds = np.ascontiguousarray(read_offsets(taken)[ends])
     return pa.Array.from_buffers(taken.type, len(bounds) - 1, [None, pa.py_buffer(bounds), taken.buffers()[2]])
 
 
@@ -135,7 +135,7 @@ def are_long(texts: pa.Array) -> bool:
     """Whether the texts are, on average."""
     if isinstance(texts, pa.DictionaryArray):
         texts = texts.dictionary
-    return nbytes(texts) > LONG * len(texts)
+    return measure_bytes(texts) > LONG * len(texts)
 
 
 def _are_short(parts: Sequence[pa.Array | bytes]) -> bool:
@@ -158,7 +158,7 @@ def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
             constant += 1
             pieces[:, place] = constant
             continue
-        texts, which = _picked(part, every)
+        texts, which = _pick_texts(part, every)
         np.add(which, base, out=pieces[:, place])
         if texts.null_count:
             pieces[texts.is_null().to_numpy(zero_copy_only=False), place] = 0
@@ -167,26 +167,26 @@ def _gather(parts: Sequence[pa.Array | bytes], nulls: bytes) -> pa.Array:
     return gather(pool, pieces.reshape(-1), slice(0, None, len(parts)))
 
 
-def _picked(part: pa.Array, every: NDArray[np.int32]) -> tuple[pa.Array, NDArray[np.int32]]:
+def _pick_texts(part: pa.Array, every: NDArray[np.int32]) -> tuple[pa.Array, NDArray[np.int32]]:
     """The texts of a part, and which of them each row has. every: the numbers of all rows."""
     if isinstance(part, pa.DictionaryArray) and not part.null_count and not part.dictionary.null_count:
         return part.dictionary, part.indices.to_numpy()
-    return decoded(part), every
+    return decode_dictionary(part), every
 
 
 @lru_cache(maxsize=1 << 12)
-def _constant(part: bytes) -> pa.Scalar:
+def _make_constant(part: bytes) -> pa.Scalar:
     """Most constants are the same in every batch, and making a scalar costs as much as joining a hundred rows."""
     return pa.scalar(part, pa.binary())
 
 
 @lru_cache(maxsize=1 << 16)
-def name(text: str) -> bytes:
+def render_name(text: str) -> bytes:
     """One JSON string literal, for names."""
-    return quoted_one(text.encode())
+    return quote_one(text.encode())
 
 
-def members(names: Sequence[bytes], pieces: Sequence[Piece]) -> list[pa.Array | bytes]:
+def render_members(names: Sequence[bytes], pieces: Sequence[Piece]) -> list[pa.Array | bytes]:
     """The parts of `{"a":1,"b":2}`, to be joined (with others)."""
     parts: list[pa.Array | bytes] = [b"{"]
     for index, (literal, piece) in enumerate(zip(names, pieces, strict=True)):
@@ -196,7 +196,7 @@ def members(names: Sequence[bytes], pieces: Sequence[Piece]) -> list[pa.Array | 
 
 def find_escapes(texts: pa.Array) -> list[int]:
     """Which byte values that need an escape occur in the array; the backslash first, before escapes bring more."""
-    held = held_bytes(texts)
+    held = read_value_bytes(texts)
     if not len(held):
         return []
     together = held.tobytes()  # whose search is several times as fast as comparing
@@ -204,7 +204,7 @@ def find_escapes(texts: pa.Array) -> list[int]:
     return found if held.min() >= 0x20 else found + np.unique(held[held < 0x20]).tolist()
 
 
-def _merged(parts: Sequence[pa.Array | bytes]) -> list[pa.Array | bytes]:
+def _merge_constants(parts: Sequence[pa.Array | bytes]) -> list[pa.Array | bytes]:
     """Neighbouring constants as one, empty ones gone: every argument of the join costs."""
     merged: list[pa.Array | bytes] = []
     for part in parts:

@@ -20,15 +20,15 @@ Leaf: TypeAlias = Callable[[pa.Array], Piece]
 _NULL = pa.scalar(b"null", pa.binary())
 
 
-def made_json(values: pa.Array, leaf: Leaf) -> Piece:
+def render_made_values(values: pa.Array, leaf: Leaf) -> Piece:
     """The JSON of every value; null stays null. leaf: of a column of a type that holds no others."""
     kind = values.type
     if pa.types.is_struct(kind):
-        return Piece(_where_valid(values, _objects(values, leaf)))
+        return Piece(_keep_nulls(values, _render_objects(values, leaf)))
     if pa.types.is_map(kind):
-        return Piece(_where_valid(values, _maps(values, leaf)))
+        return Piece(_keep_nulls(values, _render_maps(values, leaf)))
     if is_list(kind):
-        return Piece(_where_valid(values, _arrays(values, leaf)))
+        return Piece(_keep_nulls(values, _render_arrays(values, leaf)))
     return leaf(values.dictionary_decode() if pa.types.is_dictionary(kind) else values)
 
 
@@ -42,36 +42,36 @@ def has_names(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type))
 
 
-def _objects(values: pa.Array, leaf: Leaf) -> pa.Array:
+def _render_objects(values: pa.Array, leaf: Leaf) -> pa.Array:
     if not values.type.num_fields:
         return pa.repeat(pa.scalar(b"{}", pa.binary()), len(values))
-    names = [json_text.name(field.name) for field in values.type]
-    pieces = [Piece(_literals(field, leaf)) for field in values.flatten()]
-    return join(*json_text.members(names, pieces))
+    names = [json_text.render_name(field.name) for field in values.type]
+    pieces = [Piece(_render_literals(field, leaf)) for field in values.flatten()]
+    return join(*json_text.render_members(names, pieces))
 
 
-def _arrays(values: pa.Array, leaf: Leaf) -> pa.Array:
+def _render_arrays(values: pa.Array, leaf: Leaf) -> pa.Array:
     lists = values if pa.types.is_list(values.type) else values.cast(pa.list_(values.type.value_type))
-    return _joined(lists, _literals(lists.values, leaf), b"[", b"]")
+    return _join_items(lists, _render_literals(lists.values, leaf), b"[", b"]")
 
 
-def _maps(values: pa.Array, leaf: Leaf) -> pa.Array:
-    keys, items = _literals(values.keys, leaf), _literals(values.items, leaf)
+def _render_maps(values: pa.Array, leaf: Leaf) -> pa.Array:
+    keys, items = _render_literals(values.keys, leaf), _render_literals(values.items, leaf)
     if has_names(values.type):
-        return _joined(values, join(keys, b":", items), b"{", b"}")
-    return _joined(values, join(b"[", keys, b",", items, b"]"), b"[", b"]")
+        return _join_items(values, join(keys, b":", items), b"{", b"}")
+    return _join_items(values, join(b"[", keys, b",", items, b"]"), b"[", b"]")
 
 
-def _joined(lists: pa.Array, items: pa.Array, opening: bytes, closing: bytes) -> pa.Array:
+def _join_items(lists: pa.Array, items: pa.Array, opening: bytes, closing: bytes) -> pa.Array:
     """items: of all lists, those included that a slice of them leaves out."""
     of_each = pa.ListArray.from_arrays(lists.offsets, items)
     return join(opening, pc.binary_join(of_each, b","), closing)
 
 
-def _literals(values: pa.Array, leaf: Leaf) -> pa.Array:
-    piece = made_json(values, leaf)
+def _render_literals(values: pa.Array, leaf: Leaf) -> pa.Array:
+    piece = render_made_values(values, leaf)
     return pc.fill_null(join(piece.open, piece.values, piece.close, nulls=None), _NULL)
 
 
-def _where_valid(values: pa.Array, texts: pa.Array) -> pa.Array:
+def _keep_nulls(values: pa.Array, texts: pa.Array) -> pa.Array:
     return pc.if_else(values.is_valid(), texts, pa.scalar(None, pa.binary()))

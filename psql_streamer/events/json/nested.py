@@ -21,7 +21,7 @@ from psql_streamer.pgtype import Attribute, JsonForm
 from psql_streamer.pgtypes import arrays, composites
 
 
-def array_json(values: pa.Array, delimiter: str, render: Callable[[pa.Array], Piece]) -> Piece:
+def render_arrays(values: pa.Array, delimiter: str, render: Callable[[pa.Array], Piece]) -> Piece:
     """JSON arrays; null stays null. render: the JSON of a column of elements.
 
     An array is lossy where an element that is not NULL becomes null, or is lossy itself.
@@ -30,20 +30,20 @@ def array_json(values: pa.Array, delimiter: str, render: Callable[[pa.Array], Pi
     parsed = [arrays.parse(text, delimiter.encode()) for text in distinct.dictionary.to_pylist()]
     elements = pa.array(list(chain.from_iterable(parts[1] for parts in parsed if parts)), pa.binary())
     piece = render(elements) if len(elements) else Piece(elements)
-    rendered = iter(_literals(piece))
+    rendered = iter(_render_literals(piece))
     texts: list[bytes | None] = [
-        _interleaved(parts[0], [next(rendered) for _ in parts[1]]) if parts else None for parts in parsed
+        _interleave_elements(parts[0], [next(rendered) for _ in parts[1]]) if parts else None for parts in parsed
     ]
-    lost = json_text.lost(piece, elements)
+    lost = json_text.find_lost(piece, elements)
     if lost is None:
-        return _each(distinct, texts)
+        return _expand_distinct(distinct, texts)
     held_by = np.repeat(np.arange(len(parsed)), [len(parts[1]) if parts else 0 for parts in parsed])
     lossy = np.zeros(len(parsed), np.bool_)
     lossy[held_by[lost.to_numpy(zero_copy_only=False)]] = True
-    return replace(_each(distinct, texts), lossy=pc.fill_null(pa.array(lossy).take(distinct.indices), False))
+    return replace(_expand_distinct(distinct, texts), lossy=pc.fill_null(pa.array(lossy).take(distinct.indices), False))
 
 
-def object_json(
+def render_objects(
     values: pa.Array, attributes: Sequence[Attribute], render: Callable[[pa.Array, Attribute], Piece]
 ) -> Piece:
     """JSON objects with a member for each attribute; null stays null. render: the JSON of a column of an attribute."""
@@ -51,21 +51,21 @@ def object_json(
     parsed = [composites.parse(text, len(attributes)) for text in distinct.dictionary.to_pylist()]
     rows = [row for row in parsed if row is not None]
     if not attributes:
-        return _each(distinct, [None if row is None else b"{}" for row in parsed])
+        return _expand_distinct(distinct, [None if row is None else b"{}" for row in parsed])
     columns = [pa.array([row[at] for row in rows], pa.binary()) for at in range(len(attributes))]
     fits = np.ones(len(rows), np.bool_)
     for column, attribute in zip(columns, attributes, strict=True):
-        fits &= _fits(column, attribute.type.form)
+        fits &= _match_form(column, attribute.type.form)
     if not fits.all():
         columns = [column.filter(pa.array(fits)) for column in columns]
-    names = [json_text.name(attribute.name) for attribute in attributes]
+    names = [json_text.render_name(attribute.name) for attribute in attributes]
     pieces = [render(column, attribute) for column, attribute in zip(columns, attributes, strict=True)]
-    objects = iter(json_text.join(*json_text.members(names, pieces)).to_pylist())
+    objects = iter(json_text.join(*json_text.render_members(names, pieces)).to_pylist())
     good = iter(fits.tolist())
-    return _each(distinct, [next(objects) if row is not None and next(good) else None for row in parsed])
+    return _expand_distinct(distinct, [next(objects) if row is not None and next(good) else None for row in parsed])
 
 
-def _each(distinct: pa.DictionaryArray, texts: list[bytes | None]) -> Piece:
+def _expand_distinct(distinct: pa.DictionaryArray, texts: list[bytes | None]) -> Piece:
     """The JSON of every value from that of the distinct ones; what has none is a string."""
     if None in texts:
         quoted = json_text.quote(distinct.dictionary).to_pylist()
@@ -73,12 +73,12 @@ def _each(distinct: pa.DictionaryArray, texts: list[bytes | None]) -> Piece:
     return Piece(pa.array(texts, pa.binary()).take(distinct.indices))
 
 
-def _literals(piece: Piece) -> list[bytes]:
+def _render_literals(piece: Piece) -> list[bytes]:
     literals: list[bytes] = json_text.join(piece.open, piece.values, piece.close).to_pylist()
     return literals
 
 
-def _interleaved(gaps: list[bytes], elements: list[bytes]) -> bytes:
+def _interleave_elements(gaps: list[bytes], elements: list[bytes]) -> bytes:
     return b"".join(chain.from_iterable(zip(gaps, elements, strict=False))) + gaps[-1]
 
 
@@ -98,7 +98,7 @@ LOOKS: dict[JsonForm, str | None] = {
 }
 
 
-def _fits(values: pa.Array, form: JsonForm) -> NDArray[np.bool_]:
+def _match_form(values: pa.Array, form: JsonForm) -> NDArray[np.bool_]:
     look = LOOKS[form]
     if look is None:
         return np.ones(len(values), np.bool_)

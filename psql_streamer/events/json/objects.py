@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.binary_columns import offsets
+from psql_streamer.binary_columns import read_offsets
 from psql_streamer.cells import OfShapes, Shape, Tuples
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Render
-from psql_streamer.events.json.values import OF_ONE, plain_in
+from psql_streamer.events.json.values import OF_ONE, select_plain_renders
 from psql_streamer.events.rows import Cells, Mask, Rows
 from psql_streamer.few_rows import ABSENT, RowCells
 from psql_streamer.model import Column, Index
@@ -54,10 +54,10 @@ _INSTEAD = pa.array([b"", b"null"], pa.binary())
 _NOTHING = pa.scalar(b"{}", pa.binary())
 
 
-def columns_of(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Column], Index, Index]:
+def collect_columns(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Column], Index, Index]:
     """The columns that some cells are of, which of these each is of, and its row."""
     row = np.searchsorted(cells.tuples.begins, at, side="right") - 1
-    code = rows.shape[row].astype(np.int64) << 16 | cells.places()[at]
+    code = rows.shape[row].astype(np.int64) << 16 | cells.list_places()[at]
     distinct, which = np.unique(code, return_inverse=True)
     return [rows.shapes[one >> 16].columns[one & 0xFFFF] for one in distinct.tolist()], which, row
 
@@ -74,7 +74,7 @@ class Objects:
 
     def __init__(self, render: Callable[[Column], Render]) -> None:
         self._render = render
-        self._firsts = OfShapes(self._first)
+        self._firsts = OfShapes(self._look_up_first)
         self._equal: dict[tuple[Column, ...], int] = {}
         self._leads: list[pa.Array] = []
         self._names: list[bytes] = []
@@ -85,27 +85,27 @@ class Objects:
 
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
-        known, firsts = self._numbers_of(rows.shapes)
+        known, firsts = self._number_shapes(rows.shapes)
         values = cells.tuples.values
         if len(values) <= batching.FEW_CELLS and not json_text.are_long(values):
             with suppress(WrittenByColumn):
                 return _write_few(known, firsts, cells, rows)
         return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
 
-    def singles(self, shapes: Sequence[Shape]) -> Singles:
+    def make_singles(self, shapes: Sequence[Shape]) -> Singles:
         """What writes one image at a time."""
-        return Singles(*self._numbers_of(shapes))
+        return Singles(*self._number_shapes(shapes))
 
-    def _numbers_of(self, shapes: Sequence[Shape]) -> tuple[_Numbered, Sequence[int]]:
+    def _number_shapes(self, shapes: Sequence[Shape]) -> tuple[_Numbered, Sequence[int]]:
         """All columns that are known, and for each shape the number of its first one."""
-        firsts = self._firsts.of(shapes)
+        firsts = self._firsts.make_each(shapes)
         if len(self._kinds) > self._most:
             self._forget()
-            firsts = self._firsts.of(shapes)
+            firsts = self._firsts.make_each(shapes)
             self._most = max(_MOST_COLUMNS, 2 * len(self._kinds))  # those in use are not forgotten again and again
-        return self._known(), firsts
+        return self._make_numbered(), firsts
 
-    def _first(self, shape: Shape) -> int:
+    def _look_up_first(self, shape: Shape) -> int:
         """The number of the first of a relation's columns; the others follow."""
         first = self._equal.get(shape.columns)
         if first is None:
@@ -114,15 +114,15 @@ class Objects:
 
     def _add(self, columns: tuple[Column, ...]) -> int:
         first = len(self._kinds)
-        names = [json_text.name(column.name) for column in columns]
+        names = [json_text.render_name(column.name) for column in columns]
         self._names += names
-        self._leads.append(pa.array([lead for name in names for lead in _leads(name)], pa.binary()))
+        self._leads.append(pa.array([lead for name in names for lead in _render_leads(name)], pa.binary()))
         for column in columns:
             self._kinds.append(self._renders.setdefault(self._render(column), len(self._renders)))
         self._numbered = None
         return first
 
-    def _known(self) -> _Numbered:
+    def _make_numbered(self) -> _Numbered:
         if self._numbered is None:
             leads = pa.concat_arrays(self._leads) if self._leads else pa.array([], pa.binary())
             self._leads = [leads]
@@ -134,12 +134,12 @@ class Objects:
     def _forget(self) -> None:
         for held in (self._equal, self._leads, self._kinds, self._renders):
             held.clear()
-        self._firsts = OfShapes(self._first)
+        self._firsts = OfShapes(self._look_up_first)
         self._names = []  # which a numbering of before may still hold
         self._numbered = None
 
 
-def _leads(name: bytes) -> tuple[bytes, ...]:
+def _render_leads(name: bytes) -> tuple[bytes, ...]:
     """As _LEADS counts them."""
     bare = b"," + name + b":", b"{" + name + b":", b'",' + name + b":"
     return *bare, *(lead + b'"' for lead in bare)
@@ -158,7 +158,7 @@ class _Numbered:
     names: list[bytes]
     of_one: list[Callable[[bytes], bytes] | None]
 
-    def member(self, number: int, value: bytes | None) -> bytes:
+    def render_member(self, number: int, value: bytes | None) -> bytes:
         """`"id":1` for a value of a column. Raises WrittenByColumn."""
         write = self.of_one[number]
         if write is None:
@@ -175,7 +175,7 @@ class Singles:
 
     def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
         """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. Raises WrittenByColumn."""
-        first, member = self.firsts[shape], self.known.member
+        first, member = self.firsts[shape], self.known.render_member
         held = ((first + column, image[column]) for column in columns)
         members = [member(number, value) for number, value in held if value is not ABSENT]
         return b"{%s}" % b",".join(members)
@@ -186,12 +186,12 @@ def _write_few(known: _Numbered, firsts: Sequence[int], cells: Cells, rows: Rows
     tuples = cells.tuples
     if cells.marked is not None or tuples.typed:
         raise WrittenByColumn
-    values, places, begins = tuples.values.to_pylist(), cells.places().tolist(), tuples.begins.tolist()
+    values, places, begins = tuples.values.to_pylist(), cells.list_places().tolist(), tuples.begins.tolist()
     absent = None if tuples.absent is None else tuples.absent.tolist()
     objects = []
     for shape, begin, end in zip(rows.shape.tolist(), begins, begins[1:], strict=False):
         held = (cell for cell in range(begin, end) if absent is None or not absent[cell])
-        members = [known.member(firsts[shape] + places[cell], values[cell]) for cell in held]
+        members = [known.render_member(firsts[shape] + places[cell], values[cell]) for cell in held]
         objects.append(b"{%s}" % b",".join(members))
     return pa.array(objects, pa.binary())
 
@@ -222,9 +222,9 @@ class _Writing:
         self._at: Index | None = None  # which cells of the image these are; None: all
         self._alike = rows.only is not None and tuples.absent is None
         if self._alike and rows.only is not None:
-            self._pattern = firsts[rows.only] + cells.columns_of_one(rows, rows.only)
+            self._pattern = firsts[rows.only] + cells.list_shape_columns(rows, rows.only)
             return
-        numbers = np.repeat(firsts[rows.shape], tuples.widths) + cells.places().astype(np.int32)
+        numbers = np.repeat(firsts[rows.shape], tuples.widths) + cells.list_places().astype(np.int32)
         if tuples.absent is not None:
             self._at = np.flatnonzero(~tuples.absent)
             self._tuples = drop_absent(tuples, self._at)
@@ -239,13 +239,13 @@ class _Writing:
         every = bool(held.all())
         if not held.any():
             return pa.repeat(_NOTHING, len(held))
-        changed, in_quotes = self._changed()
-        frame = self._frame(in_quotes, begins if every else begins[np.append(True, held)])
+        changed, in_quotes = self._render_changed()
+        frame = self._compute_frame(in_quotes, begins if every else begins[np.append(True, held)])
         long = json_text.are_long(self._tuples.values)
-        objects = self._joined(*frame, changed) if long or not every else self._gathered(*frame, changed)
+        objects = self._join_objects(*frame, changed) if long or not every else self._gather_objects(*frame, changed)
         return objects if every else pc.if_else(pa.array(held), objects, _NOTHING)
 
-    def _frame(self, in_quotes: _InQuotes, begins: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _compute_frame(self, in_quotes: _InQuotes, begins: Index) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """What stands before each value, and what behind each tuple, as places among leads and tails; of one tuple if
         all are alike. begins: of tuples with cells.
         """
@@ -263,7 +263,9 @@ class _Writing:
         leads[first] = pattern[first] * _LEADS + 3 * quoted[first] + 1
         return leads, quoted[begins[1:] - 1].astype(np.int32)
 
-    def _gathered(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
+    def _gather_objects(
+        self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]
+    ) -> pa.Array:
         values, begins, base = self._tuples.values, self._tuples.begins, len(_TAILS) + len(self._known.leads)
         which = np.arange(base, base + len(values), dtype=np.int32)
         self._substitute(which, changed, base + len(values), _NULL)
@@ -284,7 +286,9 @@ class _Writing:
         mixed[ends[1:] - 1] = tails
         return json_text.gather(pool, mixed, ends)
 
-    def _joined(self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]) -> pa.Array:
+    def _join_objects(
+        self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]
+    ) -> pa.Array:
         """The same with one copy of the values: those that others stand in for count as null, and nulls as nothing."""
         values, begins = self._tuples.values, self._tuples.begins
         pool = [_INSTEAD, *(texts for _, texts in changed)]
@@ -294,12 +298,12 @@ class _Writing:
         behind[begins[1:][begins[1:] > begins[:-1]] - 1] = tails
         members = json_text.join(
             self._known.leads.take(pa.array(np.resize(leads, len(values)))),
-            _only(values, others == 0),
+            _mask_others(values, others == 0),
             pa.concat_arrays(pool).take(pa.array(others)),
             _TAILS.take(pa.array(behind)),
             nulls=b"",
         )
-        bounds = np.ascontiguousarray(offsets(members)[begins])
+        bounds = np.ascontiguousarray(read_offsets(members)[begins])
         return pa.Array.from_buffers(
             members.type, len(self._tuples), [None, pa.py_buffer(bounds), members.buffers()[2]]
         )
@@ -317,12 +321,12 @@ class _Writing:
                 which[at[texts.is_null().to_numpy(zero_copy_only=False)]] = null
             first += len(texts)
 
-    def _changed(self) -> tuple[Sequence[_Changed], _InQuotes]:
+    def _render_changed(self) -> tuple[Sequence[_Changed], _InQuotes]:
         """The values whose JSON is not their text as it is, without their quotes; and what stands in quotes."""
-        usable = self._usable()
+        usable = self._find_usable()
         in_quotes = np.zeros(len(self._pattern), np.bool_)
-        rendered = [*self._texts(usable, in_quotes), *self._typed()]
-        changed = [one for one, _ in rendered] + list(self._markers())
+        rendered = [*self._render_texts(usable, in_quotes), *self._render_typed()]
+        changed = [one for one, _ in rendered] + list(self._render_markers())
         exceptions = [at for (at, _), quoted in rendered if quoted]
         if usable is None and not exceptions:
             return changed, (in_quotes, None)
@@ -333,29 +337,29 @@ class _Writing:
             of_cells[at] = True
         return changed, (in_quotes, of_cells)
 
-    def _texts(self, usable: Mask | None, in_quotes: Mask) -> Iterator[tuple[_Changed, bool]]:
+    def _render_texts(self, usable: Mask | None, in_quotes: Mask) -> Iterator[tuple[_Changed, bool]]:
         """Text forms that change, and whether they stand in quotes though `in_quotes`, which is filled in, does not say
         so.
         """
         values, renders, kinds = self._tuples.values, self._known.renders, self._known.kinds[self._pattern]
         there = np.flatnonzero(np.bincount(kinds)).tolist()
-        plain = plain_in(values, {renders[kind] for kind in there})
+        plain = select_plain_renders(values, {renders[kind] for kind in there})
         for kind in there:
             mine, render = kinds == kind, renders[kind]
             if render in plain:
                 if plain[render]:
                     in_quotes |= mine
                 continue
-            at = self._cells_of(mine, usable)
+            at = self._select_cells(mine, usable)
             if not len(at):
                 continue
-            one, quoted = self._rendered(render, at, _taken(values, at))
+            one, quoted = self._render_cells(render, at, _select_values(values, at))
             if quoted and usable is None:
                 in_quotes |= mine
                 quoted = False
             yield one, quoted
 
-    def _cells_of(self, of_pattern: Mask, usable: Mask | None) -> Index:
+    def _select_cells(self, of_pattern: Mask, usable: Mask | None) -> Index:
         """The cells of which this is true, and that have a value."""
         if not self._alike:
             return np.flatnonzero(of_pattern if usable is None else of_pattern & usable)
@@ -363,7 +367,7 @@ class _Writing:
         cells = (np.arange(len(self._tuples))[:, None] * width + columns).reshape(-1)
         return cells if usable is None else cells[usable[cells]]
 
-    def _usable(self) -> Mask | None:
+    def _find_usable(self) -> Mask | None:
         """Which cells have a value; None: all of them."""
         values = self._tuples.values
         usable = None if not values.null_count else values.is_valid().to_numpy(zero_copy_only=False)
@@ -371,17 +375,17 @@ class _Writing:
             return usable
         return ~self._marked if usable is None else usable & ~self._marked
 
-    def _rendered(self, render: Render, at: Index, values: pa.Array) -> tuple[_Changed, bool]:
+    def _render_cells(self, render: Render, at: Index, values: pa.Array) -> tuple[_Changed, bool]:
         """These cells' JSON, and whether they stand in quotes besides."""
         piece = render(values)
-        if self._lost is not None and (lost := json_text.lost(piece, values)) is not None and lost.true_count:
+        if self._lost is not None and (lost := json_text.find_lost(piece, values)) is not None and lost.true_count:
             lost_at = at[lost.to_numpy(zero_copy_only=False)]
             self._lost(lost_at if self._at is None else self._at[lost_at])
         if piece.open == piece.close == b'"':
             return (at, piece.values), True
         return (at, piece.values if not piece.open else json_text.join(piece.open, piece.values, piece.close)), False
 
-    def _typed(self) -> Iterator[tuple[_Changed, bool]]:
+    def _render_typed(self) -> Iterator[tuple[_Changed, bool]]:
         kinds = self._known.kinds[self._pattern]
         for cells in self._tuples.typed:
             usable = cells.values.is_valid().to_numpy(zero_copy_only=False)
@@ -390,13 +394,13 @@ class _Writing:
             of_cells = kinds[cells.at % len(kinds)]
             for kind in np.unique(of_cells[usable]).tolist():
                 mine = np.flatnonzero(usable & (of_cells == kind))
-                yield self._rendered(self._known.renders[kind], cells.at[mine], _taken(cells.values, mine))
+                yield self._render_cells(self._known.renders[kind], cells.at[mine], _select_values(cells.values, mine))
 
-    def _markers(self) -> Iterator[_Changed]:
+    def _render_markers(self) -> Iterator[_Changed]:
         if self._marked is None or self._marker is None:
             return
         at = np.flatnonzero(self._marked)
-        columns, which, _ = columns_of(at if self._at is None else self._at[at], self._cells, self._rows)
+        columns, which, _ = collect_columns(at if self._at is None else self._at[at], self._cells, self._rows)
         yield at, pa.array([self._marker(column) for column in columns], pa.binary()).take(pa.array(which))
 
 
@@ -409,18 +413,18 @@ def drop_absent(tuples: Tuples, present: Index) -> Tuples:
         np.cumsum(before)[tuples.begins],
         tuples.values.take(pa.array(present)),
         None,
-        tuple(typed.chosen(present) for typed in tuples.typed),
+        tuple(typed.select_cells(present) for typed in tuples.typed),
     )
 
 
-def _taken(values: pa.Array, at: Index) -> pa.Array:
+def _select_values(values: pa.Array, at: Index) -> pa.Array:
     return values if len(at) == len(values) else values.take(pa.array(at))
 
 
-def _only(values: pa.Array, chosen: Mask) -> pa.Array:
+def _mask_others(values: pa.Array, chosen: Mask) -> pa.Array:
     """The values with null in place of the others, without a copy."""
     valid = np.packbits(chosen, bitorder="little")
-    held = offsets(values)
+    held = read_offsets(values)
     return pa.Array.from_buffers(
         values.type, len(values), [pa.py_buffer(valid), pa.py_buffer(np.ascontiguousarray(held)), values.buffers()[2]]
     )

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from psql_streamer.cells import Shape
 from psql_streamer.events.json import json_text
-from psql_streamer.events.json.json_text import Piece, Render, quoted
-from psql_streamer.events.json.objects import Objects, Singles, columns_of
-from psql_streamer.events.json.values import render_of
+from psql_streamer.events.json.json_text import Piece, Render, render_quoted
+from psql_streamer.events.json.objects import Objects, Singles, collect_columns
+from psql_streamer.events.json.values import choose_render
 from psql_streamer.events.rows import Cells, Rows
-from psql_streamer.model import Column, text_form
+from psql_streamer.model import Column, find_text_form
 from psql_streamer.pgtype import JsonForm, PgType, PostgresType
 
 _NO_TEXT = pa.scalar(None, pa.binary())
@@ -25,24 +25,24 @@ class RowJson:
     """Writes images and keys of rows. Remembers the columns that it met: for one thread."""
 
     def __init__(self) -> None:
-        self._images, self._keys = Objects(_image_render), Objects(_key_render)
+        self._images, self._keys = Objects(_choose_image_render), Objects(_choose_key_render)
 
-    def singles(self, shapes: Sequence[Shape]) -> tuple[Singles, Singles]:
+    def make_singles(self, shapes: Sequence[Shape]) -> tuple[Singles, Singles]:
         """What writes single images of relations, and what writes single keys."""
-        return self._images.singles(shapes), self._keys.singles(shapes)
+        return self._images.make_singles(shapes), self._keys.make_singles(shapes)
 
-    def image(self, cells: Cells, rows: Rows) -> pa.Array:
+    def render_images(self, cells: Cells, rows: Rows) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; columns that its image lacks are left out, unless they are marked."""
-        literal = json_text.name(rows.marker)
+        literal = json_text.render_name(rows.marker)
         return self._images.write(cells, rows, lambda _: literal)
 
-    def key(self, rows: Rows) -> pa.Array:
+    def render_keys(self, rows: Rows) -> pa.Array:
         """`{"id":1}` of the key columns of every row; null (no key) where there are none.
 
         Keys that PostgreSQL tells apart are never the same: an array with bounds of its own, which a JSON array does
         not say, or of JSON documents stands as its text form.
         """
-        return render_keyed(rows, lambda: self._keys.write(rows.key_cells(rows.image), rows))
+        return render_keyed(rows, lambda: self._keys.write(rows.select_key_cells(rows.image), rows))
 
 
 def render_keyed(rows: Rows, write: Callable[[], pa.Array]) -> pa.Array:
@@ -53,43 +53,43 @@ def render_keyed(rows: Rows, write: Callable[[], pa.Array]) -> pa.Array:
     return write() if keyed.all() else pc.if_else(pa.array(keyed), write(), _NO_TEXT)
 
 
-def unchanged_json(rows: Rows) -> pa.Array:
+def render_unchanged(rows: Rows) -> pa.Array:
     """`["a","b"]` of every row: the columns that it lacks because an update left their TOASTed values alone; null for a
     row that lacks none.
     """
     if rows.new is None or rows.unchanged is None:
         return pa.nulls(len(rows), pa.binary())
     cells = np.flatnonzero(rows.unchanged)
-    columns, which, row = columns_of(cells, rows.new, rows)
-    names = pa.array([json_text.name(column.name) for column in columns], pa.binary()).take(pa.array(which))
+    columns, which, row = collect_columns(cells, rows.new, rows)
+    names = pa.array([json_text.render_name(column.name) for column in columns], pa.binary()).take(pa.array(which))
     counts = np.bincount(row, minlength=len(rows))
     begins = np.append(0, np.cumsum(counts)).astype(np.int32)
     of_rows = pc.binary_join(pa.ListArray.from_arrays(pa.array(begins), names), b",")
     return pc.if_else(pa.array(counts > 0), json_text.join(b"[", of_rows, b"]"), _NO_TEXT)
 
 
-def unchanged_member(lead: bytes, rows: Rows) -> pa.Array:
+def render_unchanged_member(lead: bytes, rows: Rows) -> pa.Array:
     """The same as a member of the row's event, behind its lead; nothing for a row that lacks none."""
-    return pc.fill_null(json_text.join(lead, unchanged_json(rows), nulls=None), b"")
+    return pc.fill_null(json_text.join(lead, render_unchanged(rows), nulls=None), b"")
 
 
-def _image_render(column: Column) -> Render:
-    return render_of(column.type)
+def _choose_image_render(column: Column) -> Render:
+    return choose_render(column.type)
 
 
-def _key_render(column: Column) -> Render:
-    form = text_form(column.type)
+def _choose_key_render(column: Column) -> Render:
+    form = find_text_form(column.type)
     known = None if form is None else form.known
-    return render_of(column.type) if known is None or known.element is None else _array_in_key(known)
+    return choose_render(column.type) if known is None or known.element is None else _make_key_array_render(known)
 
 
 @lru_cache(maxsize=1 << 10)
-def _array_in_key(kind: PgType) -> Render:
+def _make_key_array_render(kind: PgType) -> Render:
     """A null or an array inside of a document would look like one of PostgreSQL's; JSON arrays have no bounds."""
     assert kind.element is not None  # noqa: S101 - it is an array
     if kind.element.form is JsonForm.EMBEDDED:
-        return quoted
-    render = render_of(PostgresType(0, -1, kind))
+        return render_quoted
+    render = choose_render(PostgresType(0, -1, kind))
 
     def render_unless_bounded(values: pa.Array) -> Piece:
         piece = render(values)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from psql_streamer.cells import cells_of
+from psql_streamer.cells import convert_to_cells
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.interfaces import Source
 from psql_streamer.model import Batch, Changes, Column, Position, Relation, Stats, Truncate
 from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.lookups.pieces import Moving
-from psql_streamer.spark.lookups.reading import read_from_source, reader_of, split_name, typed
-from psql_streamer.spark.lookups.row_changes import row_changes
+from psql_streamer.spark.lookups.reading import make_table_reader, make_typed_table, read_from_source, split_name
+from psql_streamer.spark.lookups.row_changes import compute_row_changes
 from psql_streamer.spark.lookups.table_state import RowChange, TableState
 from psql_streamer.spark.lookups.table_store import Place, TableStore
 from psql_streamer.spark.lookups.version import Version
@@ -76,8 +76,8 @@ class Changelog:
         if source != self.options.source:
             return
         with self._lock:
-            store = self._opened()
-            noted = None if store is None else store.position()
+            store = self._open_store()
+            noted = None if store is None else store.read_position()
             goes_on = position is not None and noted is not None and self._sources[source].has_reached(noted, position)
             self._must_read = not goes_on
             if store is not None and self._must_read:
@@ -98,12 +98,12 @@ class Changelog:
             return self._state.columns
         return None if self._published is None else self._published.columns
 
-    def shown(self, arrays: Sequence[pa.Array] | None) -> tuple[pa.Table, StructType]:
+    def make_table(self, arrays: Sequence[pa.Array] | None) -> tuple[pa.Table, StructType]:
         """Rows with the types that rules see, and their schema. arrays: text forms; None for no rows."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         columns = self.columns or ()
-        table = typed(columns, [pa.array([], pa.binary()) for _ in columns] if arrays is None else arrays)
+        table = make_typed_table(columns, [pa.array([], pa.binary()) for _ in columns] if arrays is None else arrays)
         return table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
 
     def take(self, batch: Batch) -> tuple[Moving, bool]:
@@ -125,9 +125,9 @@ class Changelog:
             self._state = state
             self._note_size(state)
 
-    def whole(self, state: TableState) -> Version:
+    def make_version(self, state: TableState) -> Version:
         """All rows of a state."""
-        table, schema = self.shown(state.rows())
+        table, schema = self.make_table(state.list_rows())
         return Version(table.num_rows, table.nbytes, schema, time.monotonic(), table)
 
     def describe(self) -> str:
@@ -157,14 +157,14 @@ class Changelog:
             self._state, self._next, self._is_settled = None, None, False
 
     def _take(self, batch: Batch) -> tuple[Moving, bool]:
-        parts, truncates = self._changes_of(batch)
+        parts, truncates = self._select_changes(batch)
         columns = None if self._state is None else self._state.columns
         self._be_there(batch, parts)
-        state = self._required()
-        changes = row_changes(state, parts, truncates)
+        state = self._require_state()
+        changes = compute_row_changes(state, parts, truncates)
         if changes:
             self._append(batch, changes)
-        self._next = state.after(changes) if changes else state
+        self._next = state.with_changes(changes) if changes else state
         if self._next.nbytes > self.options.max_bytes:
             raise HandlerRefused(
                 f"the rows of {self.schema}.{self.table} take more than maxBytes, {self.options.max_bytes} bytes",
@@ -173,12 +173,12 @@ class Changelog:
         self._problem = ""
         return Moving(state, changes), columns is not None and columns != state.columns
 
-    def _changes_of(self, batch: Batch) -> tuple[list[Changes], list[Truncate]]:
+    def _select_changes(self, batch: Batch) -> tuple[list[Changes], list[Truncate]]:
         if batch.source.name != self.options.source:
             return [], []
-        cells = cells_of(batch.changes)
+        cells = convert_to_cells(batch.changes)
         mine = [(shape.relation.schema, shape.relation.table) == (self.schema, self.table) for shape in cells.shapes]
-        parts = list(cells.views_of(np.array(mine, np.bool_))) if any(mine) else []
+        parts = list(cells.select_views(np.array(mine, np.bool_))) if any(mine) else []
         return parts, [one for one in batch.truncates if self._is_mine(one.relation)]
 
     def _is_mine(self, relation: Relation) -> bool:
@@ -189,7 +189,7 @@ class Changelog:
     def _be_there(self, batch: Batch, parts: Sequence[Changes]) -> None:
         """The rows at the begin of a batch: those that are held, from the disk, or read anew."""
         ours = batch.source.name == self.options.source
-        shape = self._newest_shape(batch, parts) if ours else None
+        shape = self._find_newest_shape(batch, parts) if ours else None
         if self._state is None or (ours and not self._is_settled):
             self._load(batch if ours else None)
         if shape is None:
@@ -202,7 +202,7 @@ class Changelog:
             # The stream knows what types of the database's own stand for.
             self._state = replace(self._state, columns=shape.columns)
 
-    def _newest_shape(self, batch: Batch, parts: Sequence[Changes]) -> Relation | None:
+    def _find_newest_shape(self, batch: Batch, parts: Sequence[Changes]) -> Relation | None:
         found = [part.relation for part in parts]
         found += [change.relation for change in batch.schema_changes if self._is_mine(change.relation)]
         return max(found, key=lambda relation: relation.version, default=None)
@@ -210,8 +210,8 @@ class Changelog:
     def _load(self, batch: Batch | None) -> None:
         """batch: with which its stream goes on; None: that of another source came first."""
         with self._lock:
-            store, must_read = self._opened(), self._must_read
-        held = None if store is None or must_read else store.relation()
+            store, must_read = self._open_store(), self._must_read
+        held = None if store is None or must_read else store.read_relation()
         if store is None or held is None:
             # What was read before its stream began is not followed by all that has changed since.
             if self._state is None or batch is not None:
@@ -219,7 +219,7 @@ class Changelog:
             self._is_settled = batch is not None
             self._must_read = self._must_read and not self._is_settled
             return
-        begins = None if batch is None else _first_place(batch)
+        begins = None if batch is None else _find_first_place(batch)
         if begins is not None:
             self._tell_of_rewind(store, begins)
             store.settle(begins)
@@ -235,7 +235,7 @@ class Changelog:
         return published if published is not None and published.columns == relation.columns else relation
 
     def _tell_of_rewind(self, store: TableStore, begins: Place) -> None:
-        folded = store.folded()
+        folded = store.read_folded_place()
         if folded is not None and begins <= folded:
             log.warning(
                 "lookup %s: the stream goes on before what was known to be for good: until it has come there, rules "
@@ -245,7 +245,7 @@ class Changelog:
 
     def _read(self) -> None:
         """All rows as they are now. Changes of the stream that are among them already come again, and do no harm."""
-        reader = reader_of(self.options, self._sources)
+        reader = make_table_reader(self.options, self._sources)
         try:
             rows = read_from_source(lambda: reader.read_table(self.schema, self.table, self.options.max_bytes))
         except HandlerRefused as error:  # somebody may grant the privilege meanwhile
@@ -256,7 +256,7 @@ class Changelog:
                 "give it a primary key, or a REPLICA IDENTITY USING INDEX",
             )
         self._relation = Relation("", self.schema, self.table, rows.columns)
-        self._state = TableState.of(rows.columns, rows.arrays)
+        self._state = TableState.from_arrays(rows.columns, rows.arrays)
         with self._lock:
             if self._store is not None:
                 self._store.replace(self._relation, self._state)
@@ -265,12 +265,12 @@ class Changelog:
         self._note_size(self._state)
         log.info("lookup %s: %d rows were read", self.name, rows.rows)
 
-    def _opened(self) -> TableStore | None:
+    def _open_store(self) -> TableStore | None:
         if self._store is None and self._path is not None:
             self._store = TableStore(self._path, self.options.max_bytes)
         return self._store
 
-    def _required(self) -> TableState:
+    def _require_state(self) -> TableState:
         if self._state is None:
             raise HandlerUnavailable("the table has not been read")
         return self._state
@@ -279,7 +279,7 @@ class Changelog:
 
     def _append(self, batch: Batch, changes: Sequence[RowChange]) -> None:
         self._changes += len(changes)
-        places = _places(batch, {change.batch_order for change in changes})
+        places = _find_places(batch, {change.batch_order for change in changes})
         with self._lock:
             store = self._store
             if store is None:
@@ -304,15 +304,15 @@ class Changelog:
         self._rows, self._bytes = state.count(), state.nbytes
 
 
-def _first_place(batch: Batch) -> Place | None:
+def _find_first_place(batch: Batch) -> Place | None:
     """Where the first change of a batch stands; None where it has none."""
-    places = _places(batch, None)
+    places = _find_places(batch, None)
     return places[min(places)] if places else None
 
 
-def _places(batch: Batch, orders: set[int] | None) -> dict[int, Place]:
+def _find_places(batch: Batch, orders: set[int] | None) -> dict[int, Place]:
     """batch_order -> the place of the changes there. orders: those that are wanted; None: the first alone."""
-    cells = cells_of(batch.changes)
+    cells = convert_to_cells(batch.changes)
     commits = batch.transactions.commit
     found = {
         one.batch_order: Place(int(commits[one.tx]), one.seq)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from psql_streamer.model import Column, ColumnType, text_form
+from psql_streamer.model import Column, ColumnType, find_text_form
 from psql_streamer.pgtype import Logical
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
@@ -39,13 +39,13 @@ def find_uses(
     """
     nodes = list(plan.walk())
     origins = Origins(plan, sent, len(columns))
-    leaves = {id(_leaf_below(node)): name for node in nodes if (name := _view_of(node, lookups)) is not None}
+    leaves = {id(_find_leaf(node)): name for node in nodes if (name := _find_view(node, lookups)) is not None}
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for join in (node for node in nodes if node.kind == "Join" and len(node.children) == 2):
         for side, kinds in _BY_VALUE.items():
-            leaf = _leaf_below(join.children[side])
+            leaf = _find_leaf(join.children[side])
             if id(leaf) in leaves and join_type(join) in kinds:
-                found[id(leaf)] += _equalities(join, leaf, origins, columns, lookups[leaves[id(leaf)]])
+                found[id(leaf)] += _find_equalities(join, leaf, origins, columns, lookups[leaves[id(leaf)]])
     return {name: _use([found[leaf] for leaf, of in leaves.items() if of == name]) for name in leaves.values()}
 
 
@@ -60,7 +60,7 @@ def _use(leaves: Sequence[Sequence[tuple[int, int]]]) -> Use | None:
     return None
 
 
-def _view_of(node: Node, lookups: Iterable[str]) -> str | None:
+def _find_view(node: Node, lookups: Iterable[str]) -> str | None:
     """The lookup whose view a node is; None for any other."""
     if node.kind != "View" or not node.fields.get("isTempView"):
         return None
@@ -70,57 +70,57 @@ def _view_of(node: Node, lookups: Iterable[str]) -> str | None:
     return next((name for name in lookups if name.lower() == str(identifier["table"]).lower()), None)
 
 
-def _leaf_below(node: Node) -> Node:
+def _find_leaf(node: Node) -> Node:
     while node.kind in _ROW_BY_ROW and len(node.children) == 1:
         node = node.children[0]
     return node
 
 
-def _equalities(
+def _find_equalities(
     join: Node, leaf: Node, origins: Origins, columns: Sequence[Column], of_lookup: Sequence[Column]
 ) -> Iterator[tuple[int, int]]:
-    places = {one.expression_id: at for at, one in enumerate(leaf.listed("output"))}
-    for conjunct in (one for condition in join.listed("condition") for one in _conjuncts(condition)):
+    places = {one.expression_id: at for at, one in enumerate(leaf.list_trees("output"))}
+    for conjunct in (one for condition in join.list_trees("condition") for one in _list_conjuncts(condition)):
         if conjunct.kind != "EqualTo":
             continue
-        one, other = map(_uncast, conjunct.children)
+        one, other = map(_strip_cast, conjunct.children)
         for (mine, is_cast), (theirs, is_cast_too) in (((one), (other)), ((other), (one))):
             if mine is None or theirs is None:
                 continue
-            at, sent = places.get(origins.original(mine)), origins.column(theirs)
+            at, sent = places.get(origins.resolve_attribute(mine)), origins.find_sent_column(theirs)
             if at is None or sent is None or sent >= len(columns):
                 continue
-            if _same_texts(of_lookup[at].type, columns[sent].type, is_cast or is_cast_too):
+            if _have_same_texts(of_lookup[at].type, columns[sent].type, is_cast or is_cast_too):
                 yield at, sent
 
 
-def _conjuncts(condition: Node) -> Iterator[Node]:
+def _list_conjuncts(condition: Node) -> Iterator[Node]:
     if condition.kind == "And":
         for child in condition.children:
-            yield from _conjuncts(child)
+            yield from _list_conjuncts(child)
     else:
         yield condition
 
 
-def _uncast(node: Node) -> tuple[int | None, bool]:
+def _strip_cast(node: Node) -> tuple[int | None, bool]:
     """The attribute that an expression is, and whether it is cast; None for any other expression."""
     is_cast = node.kind == "Cast"
     inner = node.children[0] if is_cast else node
     return (inner.expression_id if inner.kind == "AttributeReference" else None), is_cast
 
 
-def _same_texts(one: ColumnType, other: ColumnType, is_cast: bool) -> bool:
+def _have_same_texts(one: ColumnType, other: ColumnType, is_cast: bool) -> bool:
     """Whether values of the two types that Spark calls equal have the same text form."""
-    logical = [_logical(one), _logical(other)]
+    logical = [_find_logical_type(one), _find_logical_type(other)]
     if None in logical or _INEXACT.intersection(logical):
         return False
     if is_cast:
         return _INTEGERS.issuperset(logical)
-    return bool(casts.arrow_type(one).equals(casts.arrow_type(other)))
+    return bool(casts.choose_arrow_type(one).equals(casts.choose_arrow_type(other)))
 
 
-def _logical(kind: ColumnType) -> Logical | None:
-    form = text_form(kind)
+def _find_logical_type(kind: ColumnType) -> Logical | None:
+    form = find_text_form(kind)
     if form is None:
         return None
     known = form.known or BY_OID.get(form.oid)

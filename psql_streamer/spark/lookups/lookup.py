@@ -32,7 +32,7 @@ class Lookup:
         self._next: Version | None = None
         self._lock = threading.Lock()
         self._problem = ""
-        self._backoff = _new_backoff()  # its attempts are the failures since the last success
+        self._backoff = _make_backoff()  # its attempts are the failures since the last success
         self._failed = 0
         self._loads = 0
         self._due_at = 0.0
@@ -58,7 +58,7 @@ class Lookup:
         with self._lock:
             if self._backoff.attempts:
                 log.info("lookup %s: read again after %d failures", self.name, self._backoff.attempts)
-            self._problem, self._backoff, self._fresh_at = "", _new_backoff(), began
+            self._problem, self._backoff, self._fresh_at = "", _make_backoff(), began
             self._due_at = time.monotonic() + self._interval
 
     def forget(self) -> None:
@@ -160,11 +160,11 @@ class Lookup:
         with self._lock:
             self._problem = str(error)
             self._failed += 1
-            pause = self._backoff.next()
+            pause = self._backoff.draw_pause()
             self._due_at = time.monotonic() + pause
         kept = "the version that is there is kept" if self._newest is not None else "rules that use it wait"
         log.warning("lookup %s cannot be read: %s; %s; tried again in %.0f s", self.name, error, kept, pause)
 
 
-def _new_backoff() -> Backoff:
+def _make_backoff() -> Backoff:
     return Backoff(FIRST_LOOKUP_PAUSE_SECONDS, LIMITS[Tried.LOOKUP].longest_pause)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from psql_streamer.interfaces import Finding, Published, Source
 from psql_streamer.model import Batch, Changes, Column, Index, Position, Stats
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.spark.lookups.changelog import Changelog
 from psql_streamer.spark.lookups.joins import find_uses
 from psql_streamer.spark.lookups.lookup import Lookup
 from psql_streamer.spark.lookups.options import LookupOptions
-from psql_streamer.spark.lookups.pieces import Moving, Piece, Use, rows_for, split
+from psql_streamer.spark.lookups.pieces import Moving, Piece, Use, select_rows, split
 from psql_streamer.spark.lookups.refreshing import Refresher
 from psql_streamer.spark.lookups.reviewing import review_changelogs, review_lookups
 from psql_streamer.spark.lookups.table_state import TableState
@@ -135,7 +135,7 @@ class Lookups:
         for changelog in self._kept.values():
             changelog.keep()
 
-    def named_by(self, rule: Rule) -> tuple[str, ...]:
+    def list_usable(self, rule: Rule) -> tuple[str, ...]:
         """The lookups that a rule may use."""
         return tuple(name for name in self._options if rule.names(name))
 
@@ -143,30 +143,32 @@ class Lookups:
         """Whether the columns of the lookups that a rule may use are known."""
         return all(
             self._read[name].current is not None if name in self._read else self._kept[name].columns is not None
-            for name in self.named_by(rule)
+            for name in self.list_usable(rule)
         )
 
-    def shower(self, rule: Rule) -> Show | None:
+    def make_shower(self, rule: Rule) -> Show | None:
         """For an analysis of a rule: tables of the stream are without rows. None where it uses no lookup.
 
         HandlerUnavailable while a lookup is not there, and see Lookup.require.
         """
-        versions, kept = self._versions(rule), self._kept_of(rule)
+        versions, kept = self._require_versions(rule), self._list_kept(rule)
         return partial(self._show_empty, versions, kept) if versions or kept else None
 
-    def pieces(self, rule: Rule, changes: Changes, plan: Callable[[], Planned | None]) -> list[Shown]:
+    def split_changes(self, rule: Rule, changes: Changes, plan: Callable[[], Planned | None]) -> list[Shown]:
         """The changes in pieces that see the same, each with what makes the rule's lookups views for it.
 
         plan: of the rule over these changes; None where it is not to be had.
         """
-        versions, kept = self._versions(rule), self._kept_of(rule)
+        versions, kept = self._require_versions(rule), self._list_kept(rule)
         if not kept:
-            return [Shown(None, partial(self._show, versions) if versions else None, _numbers_of(versions))]
-        uses = self._uses_of(rule, changes, kept, plan)
-        wholes = {name: version for name, use in uses.items() if (version := self._whole(name, use)) is not None}
+            return [Shown(None, partial(self._show, versions) if versions else None, _list_version_numbers(versions))]
+        uses = self._look_up_uses(rule, changes, kept, plan)
+        wholes = {
+            name: version for name, use in uses.items() if (version := self._find_whole_version(name, use)) is not None
+        }
         versions |= wholes
         if wholes.keys() == uses.keys():
-            return [Shown(None, partial(self._show, versions), _numbers_of(versions))]
+            return [Shown(None, partial(self._show, versions), _list_version_numbers(versions))]
         parts = {name: use for name, use in uses.items() if name not in wholes}
         shown = []
         for piece in split(changes, {name: self._moving[name] for name in parts}, parts):
@@ -179,34 +181,34 @@ class Lookups:
         yield from review_lookups(self._options, self._read, self._sources, spark)
         yield from review_changelogs(self._kept, published)
 
-    def nearest_to(self, problem: str) -> str:
+    def describe_unknown_view(self, problem: str) -> str:
         """What to say of a view that Spark's analysis does not know; empty where no lookup has a name like it."""
         unknown = _UNKNOWN_VIEW.search(problem)
-        return nearest(unknown[1], sorted(self._options)) if unknown else ""
+        return suggest_nearest(unknown[1], sorted(self._options)) if unknown else ""
 
     @property
     def well(self) -> bool:
         """Whether all of them can be used."""
-        return all(lookup.well for lookup in self._all())
+        return all(lookup.well for lookup in self._list_all())
 
     def describe(self) -> str:
         """All of them, for /status; empty where there are none."""
-        return "; ".join(lookup.describe() for lookup in self._all())
+        return "; ".join(lookup.describe() for lookup in self._list_all())
 
     def stats(self) -> Mapping[str, Stats]:
         """By lookup: see Lookup.stats."""
-        return {lookup.name: lookup.stats() for lookup in self._all()}
+        return {lookup.name: lookup.stats() for lookup in self._list_all()}
 
-    def _all(self) -> list[Lookup | Changelog]:
+    def _list_all(self) -> list[Lookup | Changelog]:
         return [*self._read.values(), *self._kept.values()]
 
-    def _versions(self, rule: Rule) -> dict[str, Version]:
-        return {name: self._read[name].require() for name in self.named_by(rule) if name in self._read}
+    def _require_versions(self, rule: Rule) -> dict[str, Version]:
+        return {name: self._read[name].require() for name in self.list_usable(rule) if name in self._read}
 
-    def _kept_of(self, rule: Rule) -> list[str]:
-        return [name for name in self.named_by(rule) if name in self._kept]
+    def _list_kept(self, rule: Rule) -> list[str]:
+        return [name for name in self.list_usable(rule) if name in self._kept]
 
-    def _uses_of(
+    def _look_up_uses(
         self, rule: Rule, changes: Changes, kept: Sequence[str], plan: Callable[[], Planned | None]
     ) -> Mapping[str, Use | None]:
         key = (rule.name, changes.columns)
@@ -228,7 +230,7 @@ class Lookups:
         self._show(versions, spark)
         for name in kept:
             if self._views is not None:
-                self._views.show_rows(spark, name, *self._kept[name].shown(None))
+                self._views.show_rows(spark, name, *self._kept[name].make_table(None))
 
     def _show_piece(
         self,
@@ -241,10 +243,10 @@ class Lookups:
         self._show(versions, spark)
         for name, use in uses.items():
             if self._views is not None:
-                rows = rows_for(name, self._moving[name], use, changes, piece)
-                self._views.show_rows(spark, name, *self._kept[name].shown(rows))
+                rows = select_rows(name, self._moving[name], use, changes, piece)
+                self._views.show_rows(spark, name, *self._kept[name].make_table(rows))
 
-    def _whole(self, name: str, use: Use | None) -> Version | None:
+    def _find_whole_version(self, name: str, use: Use | None) -> Version | None:
         """All rows of a table that has not changed for a while; the same object as long as it does not change."""
         moving = self._moving[name]
         if moving.changes or (use is not None and self._quiet[name] < _QUIET_BATCHES):
@@ -252,12 +254,12 @@ class Lookups:
         with self._lock:
             held, version = self._wholes.get(name, (None, None))
             if version is None or held is not moving.state:
-                version = self._kept[name].whole(moving.state)
+                version = self._kept[name].make_version(moving.state)
                 self._wholes[name] = (moving.state, version)
             return version
 
 
-def _numbers_of(versions: Mapping[str, Version]) -> tuple[int, ...] | None:
+def _list_version_numbers(versions: Mapping[str, Version]) -> tuple[int, ...] | None:
     if any(version.table is None for version in versions.values()):
         return None
     return tuple(version.number for version in versions.values())

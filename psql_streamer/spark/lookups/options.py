@@ -29,7 +29,7 @@ _TAKES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 _READ_BY_SPARK = (*FILE_KINDS, "jdbc")
 
 
-def _reader_option(value: object) -> object:
+def _convert_reader_option(value: object) -> object:
     """TOML has numbers and booleans; options of Spark's readers are strings."""
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
 
@@ -50,7 +50,9 @@ class LookupOptions(PartOptions):
     source: str | None = Field(default=None, min_length=1)
     table: str | None = Field(default=None, min_length=1)
     query: str | None = Field(default=None, min_length=1)
-    options: dict[str, Annotated[str, BeforeValidator(_reader_option)]] = Field(default_factory=dict, repr=False)
+    options: dict[str, Annotated[str, BeforeValidator(_convert_reader_option)]] = Field(
+        default_factory=dict, repr=False
+    )
     schema_: str | None = Field(default=None, min_length=1, alias="schema")
     refresh: Literal["change"] | PositiveDuration | None = None
     max_age: PositiveDuration | None = None

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.model import Changes, Index
-from psql_streamer.spark.lacking import seen_by_rules
+from psql_streamer.spark.lacking import fill_unchanged_values
 from psql_streamer.spark.lookups.table_state import Row, RowChange, TableState
 
 
@@ -73,15 +73,17 @@ def split(changes: Changes, tables: Mapping[str, Moving], uses: Mapping[str, Use
     return [first, *(Piece(np.array(rows, np.int64), seen) for seen, rows in more)]
 
 
-def rows_for(name: str, moving: Moving, use: Use | None, changes: Changes, piece: Piece) -> list[pa.Array]:
+def select_rows(name: str, moving: Moving, use: Use | None, changes: Changes, piece: Piece) -> list[pa.Array]:
     """The rows of a table that a piece sees, as text forms by column. changes: those of the piece."""
     if use is None:
         seen = piece.seen.get((name, None), 0)
-        return moving.state.after(moving.changes[:seen]).rows() if seen else moving.state.rows()
-    values = {value for image in _images(changes, use) for value in pc.unique(image).to_pylist() if value is not None}
+        return moving.state.with_changes(moving.changes[:seen]).list_rows() if seen else moving.state.list_rows()
+    values = {
+        value for image in _list_images(changes, use) for value in pc.unique(image).to_pylist() if value is not None
+    }
     moved = {value: seen for (of, value), seen in piece.seen.items() if of == name and value is not None}
-    found = moving.state.where(use.column, values - moved.keys())
-    more = [row for value, seen in moved.items() for row in _rows_after(moving, use.column, value, seen)]
+    found = moving.state.select_rows(use.column, values - moved.keys())
+    more = [row for value, seen in moved.items() for row in _compute_rows_after(moving, use.column, value, seen)]
     return [
         pa.concat_arrays([array, pa.array([row[at] for row in more], pa.binary())]) for at, array in enumerate(found)
     ]
@@ -97,42 +99,46 @@ def _note_needs(
         for row, seen in enumerate(np.searchsorted(all_orders, orders, side="left").tolist()):
             needs[row][name, None] = seen
         return
-    by_value, truncates = _orders_by_value(moving.changes, use.column)
+    by_value, truncates = _group_orders(moving.changes, use.column)
     for image, rows in zip(
-        _images(changes, use), (changes.after.rows, changes.before.rows) * len(use.sent), strict=True
+        _list_images(changes, use), (changes.after.rows, changes.before.rows) * len(use.sent), strict=True
     ):
         touched = pc.is_valid(image) if truncates else pc.is_in(image, pa.array(list(by_value), pa.binary()))
         for at in pc.indices_nonzero(touched).to_pylist():
             value, row = image[at].as_py(), int(rows[at])
-            needs[row][name, value] = bisect_left(_orders_of(by_value, truncates, value), int(orders[row]))
+            needs[row][name, value] = bisect_left(_merge_orders(by_value, truncates, value), int(orders[row]))
 
 
-def _images(changes: Changes, use: Use) -> list[pa.Array]:
+def _list_images(changes: Changes, use: Use) -> list[pa.Array]:
     """The values by which rows are found: of new images, then of old ones, for each of the columns."""
-    return [image for column in use.sent for image in (seen_by_rules(changes, column), changes.before.columns[column])]
+    return [
+        image
+        for column in use.sent
+        for image in (fill_unchanged_values(changes, column), changes.before.columns[column])
+    ]
 
 
-def _orders_by_value(changes: Sequence[RowChange], column: int) -> tuple[dict[bytes, list[int]], list[int]]:
+def _group_orders(changes: Sequence[RowChange], column: int) -> tuple[dict[bytes, list[int]], list[int]]:
     """Where rows with a value changed, by value; and where all of them went away."""
     found: dict[bytes, list[int]] = defaultdict(list)
     for change in changes:
-        for value in _values(change, column):
+        for value in _collect_values(change, column):
             found[value].append(change.batch_order)
     return found, [change.batch_order for change in changes if change.is_truncate]
 
 
-def _orders_of(by_value: Mapping[bytes, list[int]], truncates: list[int], value: bytes) -> list[int]:
+def _merge_orders(by_value: Mapping[bytes, list[int]], truncates: list[int], value: bytes) -> list[int]:
     own = by_value.get(value, [])
     return sorted([*own, *truncates]) if truncates else own
 
 
-def _rows_after(moving: Moving, column: int, value: bytes, seen: int) -> Collection[Row]:
+def _compute_rows_after(moving: Moving, column: int, value: bytes, seen: int) -> Collection[Row]:
     """The rows with a value behind so many changes of such rows."""
-    arrays = moving.state.where(column, [value])
+    arrays = moving.state.select_rows(column, [value])
     rows: dict[bytes, Row] = {
-        moving.state.key_of(row): row for row in zip(*(array.to_pylist() for array in arrays), strict=True)
+        moving.state.make_key(row): row for row in zip(*(array.to_pylist() for array in arrays), strict=True)
     }
-    touching = [change for change in moving.changes if change.is_truncate or value in _values(change, column)]
+    touching = [change for change in moving.changes if change.is_truncate or value in _collect_values(change, column)]
     for change in touching[:seen]:
         if change.key is None:
             rows.clear()
@@ -143,7 +149,7 @@ def _rows_after(moving: Moving, column: int, value: bytes, seen: int) -> Collect
     return rows.values()
 
 
-def _values(change: RowChange, column: int) -> set[bytes]:
+def _collect_values(change: RowChange, column: int) -> set[bytes]:
     found = {row[column] for row in (change.before, change.after) if row is not None}
     return {value for value in found if value is not None}
 

@@ -13,7 +13,7 @@ from urllib.request import url2pathname
 
 import pyarrow as pa
 
-from psql_streamer.entry_points import Kind, class_of
+from psql_streamer.entry_points import Kind, import_class
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable, SourceUnavailable, StreamerError
 from psql_streamer.interfaces import Source
 from psql_streamer.model import ArrowType, Column
@@ -41,7 +41,7 @@ def read(options: LookupOptions, spark: SparkSession, sources: Mapping[str, Sour
     """All rows, in one state. HandlerUnavailable for what may pass, HandlerRefused for what will not by itself."""
     began = time.monotonic()
     if options.kind == "postgres":
-        return version_of(_read_by_copy(options, reader_of(options, sources)), began)
+        return make_version(_read_by_copy(options, make_table_reader(options, sources)), began)
     before = stamp(options, spark)
     version = _read_by_spark(options, spark, began, before)
     if before != stamp(options, spark):
@@ -54,15 +54,15 @@ def stamp(options: LookupOptions, spark: SparkSession) -> str:
     """What tells one state of the files from another: their names, sizes and modification times; empty for others."""
     if options.path is None:
         return ""
-    path, local = options.path, local_path(options.path)
+    path, local = options.path, find_local_path(options.path)
     if local is not None and spark_is_local(spark):
         found = _list_local(local)
     else:
-        found = _spark_errors(lambda: _list_by_spark(spark, path))
+        found = _run_converting_errors(lambda: _list_by_spark(spark, path))
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
 
 
-def local_path(path: str) -> Path | None:
+def find_local_path(path: str) -> Path | None:
     """The path of a file or folder of this machine; None for another file system's, and for patterns."""
     parts = urlsplit(path)
     if parts.scheme not in ("", "file") or any(sign in path for sign in "*?[{"):
@@ -81,14 +81,14 @@ def split_name(table: str) -> tuple[str, str]:
     return (schema, name) if dot else (_DEFAULT_SCHEMA, table)
 
 
-def reader_of(options: LookupOptions, sources: Mapping[str, Source]) -> TableReader:
+def make_table_reader(options: LookupOptions, sources: Mapping[str, Source]) -> TableReader:
     """Who reads the tables of a lookup's database. HandlerRefused when nobody does."""
     try:
         if options.source is None:
-            kind: type[Source] = class_of(Kind.SOURCE, "postgres", Source)  # type: ignore[type-abstract]
-            found = kind.table_reader_at(options.address)
+            kind: type[Source] = import_class(Kind.SOURCE, "postgres", Source)  # type: ignore[type-abstract]
+            found = kind.make_table_reader_at(options.address)
         else:
-            found = sources[options.source].table_reader() if options.source in sources else None
+            found = sources[options.source].make_table_reader() if options.source in sources else None
     except StreamerError as error:
         raise HandlerRefused(error.what, error.remedy) from None
     if found is None:
@@ -98,16 +98,16 @@ def reader_of(options: LookupOptions, sources: Mapping[str, Source]) -> TableRea
     return found
 
 
-def version_of(rows: TableRows, began: float) -> Version:
+def make_version(rows: TableRows, began: float) -> Version:
     """Rows with the types that rules see."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    table = typed(rows.columns, rows.arrays)
+    table = make_typed_table(rows.columns, rows.arrays)
     schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
     return Version(rows.rows, table.nbytes, schema, began, table)
 
 
-def typed(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.Table:
+def make_typed_table(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.Table:
     """Columns with the types that rules see. arrays: as TableRows has them."""
     values = [
         array if isinstance(column.type, ArrowType) else casts.cast(array, column.type)
@@ -119,7 +119,7 @@ def typed(columns: Sequence[Column], arrays: Sequence[pa.Array]) -> pa.Table:
 def _read_by_copy(options: LookupOptions, reader: TableReader) -> TableRows:
     query = options.query
     if query is None:
-        query = "TABLE " + ".".join(map(_quoted, split_name(str(options.table))))
+        query = "TABLE " + ".".join(map(_quote_name, split_name(str(options.table))))
     return read_from_source(lambda: reader.read_query(str(query), options.max_bytes))
 
 
@@ -135,7 +135,7 @@ def read_from_source(read_rows: Callable[[], TableRows]) -> TableRows:
 
 def _read_by_spark(options: LookupOptions, spark: SparkSession, began: float, stamped: str) -> Version:
     def load() -> Version:
-        frame = _frame(options, spark)
+        frame = _load_frame(options, spark)
         schema = frame.schema
         some = frame.limit(_MOST_COLLECTED_ROWS + 1).toArrow()
         if some.num_rows <= _MOST_COLLECTED_ROWS and some.nbytes <= options.max_bytes:
@@ -144,10 +144,10 @@ def _read_by_spark(options: LookupOptions, spark: SparkSession, began: float, st
         held = frame.persist()
         return Version(held.count(), 0, schema, began, frame=held, stamp=stamped)
 
-    return _spark_errors(load)
+    return _run_converting_errors(load)
 
 
-def _frame(options: LookupOptions, spark: SparkSession) -> DataFrame:
+def _load_frame(options: LookupOptions, spark: SparkSession) -> DataFrame:
     if options.kind in FILE_KINDS:
         # Without a mode Spark makes nulls of what it cannot read, in silence.
         mode = {} if options.kind == "parquet" else {"mode": "FAILFAST"}
@@ -168,10 +168,10 @@ def _let_go(version: Version) -> None:
 def _list_local(path: Path) -> list[tuple[str, str, int]]:
     try:
         if path.is_file():
-            return [_file_stamp(path)]
+            return [_read_file_stamp(path)]
         # Spark passes over files whose names begin so.
         return [
-            _file_stamp(Path(folder, name))
+            _read_file_stamp(Path(folder, name))
             for folder, _, names in os.walk(path)
             for name in names
             if name[0] not in "._"
@@ -180,7 +180,7 @@ def _list_local(path: Path) -> list[tuple[str, str, int]]:
         raise HandlerUnavailable(f"{path} cannot be read ({str(error.strerror).lower()})") from None
 
 
-def _file_stamp(path: Path) -> tuple[str, str, int]:
+def _read_file_stamp(path: Path) -> tuple[str, str, int]:
     found = path.stat()
     return str(path), str(found.st_mtime_ns), found.st_size
 
@@ -191,7 +191,7 @@ def _list_by_spark(spark: SparkSession, path: str) -> list[tuple[str, str, int]]
     return [(name, str(modified), length) for name, modified, length in rows]
 
 
-def _spark_errors(work: Callable[[], _Made]) -> _Made:
+def _run_converting_errors(work: Callable[[], _Made]) -> _Made:
     """Spark's messages may quote values, so only those of its analysis are shown, which has seen none."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -214,5 +214,5 @@ def _spark_errors(work: Callable[[], _Made]) -> _Made:
         raise HandlerUnavailable(f"Spark ended with {raised}") from None
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

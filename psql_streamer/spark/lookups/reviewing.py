@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.interfaces import Finding, Published, Severity, Source
-from psql_streamer.nearest import nearest
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.spark.lookups.changelog import Changelog
 from psql_streamer.spark.lookups.lookup import Lookup
 from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.lookups.reader_options import KNOWN
-from psql_streamer.spark.lookups.reading import local_path, reader_of
+from psql_streamer.spark.lookups.reading import find_local_path, make_table_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 def check_lookups(options: Mapping[str, LookupOptions], master: str | None) -> Iterator[Finding]:
     """What can be said without Spark. master: None with a Spark Connect server."""
     for name, one in options.items():
-        path = local_path(one.path) if one.path is not None and (master or "").startswith("local") else None
+        path = find_local_path(one.path) if one.path is not None and (master or "").startswith("local") else None
         if path is not None and not path.exists():
             yield Finding(Severity.ERROR, f"lookup {name}: there is no file or folder {path}", "correct its path")
         known = KNOWN.get(one.kind, {})
         for option in one.options:
             if known and option.lower() not in known:
                 what = f"lookup {name}: Spark's reader of {one.kind} has no option {option}"
-                yield Finding(Severity.WARNING, f"{what}{nearest(option, sorted(known.values()))}", "correct its name")
+                yield Finding(
+                    Severity.WARNING, f"{what}{suggest_nearest(option, sorted(known.values()))}", "correct its name"
+                )
 
 
 def review_lookups(
@@ -43,11 +45,11 @@ def review_lookups(
             problem = f"lookup {name} has the name of a table in Spark's catalog, which rules could not read any more"
             yield Finding(Severity.ERROR, problem, "give the lookup another name")
         if one.source is not None and one.source not in sources:
-            problem = f"lookup {name}: there is no source {one.source}{nearest(one.source, sorted(sources))}"
+            problem = f"lookup {name}: there is no source {one.source}{suggest_nearest(one.source, sorted(sources))}"
             yield Finding(Severity.ERROR, problem, "name a source that a sink with this handler takes from")
         elif one.kind == "postgres":
             try:
-                reader_of(one, sources)
+                make_table_reader(one, sources)
             except HandlerRefused as error:
                 yield Finding(Severity.ERROR, f"lookup {name}: {error.what}", error.remedy)
         lookup = lookups.get(name)
@@ -70,7 +72,7 @@ def review_changelogs(changelogs: Mapping[str, Changelog], published: Published)
         wanted = f"{changelog.schema}.{changelog.table}"
         found = next((table for table in tables if str(table) == wanted), None)
         if found is None:
-            meant = nearest(wanted, sorted(map(str, tables)))
+            meant = suggest_nearest(wanted, sorted(map(str, tables)))
             problem = f"lookup {name}: source {changelog.options.source} does not publish {wanted}{meant}"
             yield Finding(Severity.ERROR, problem, "correct its table, or add it to the publication")
         elif not found.key_columns:

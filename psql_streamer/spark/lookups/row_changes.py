@@ -19,36 +19,40 @@ class _Raw:
     lacks: tuple[int, ...] = ()
 
 
-def row_changes(state: TableState, changes: Iterable[Changes], truncates: Iterable[Truncate]) -> list[RowChange]:
+def compute_row_changes(
+    state: TableState, changes: Iterable[Changes], truncates: Iterable[Truncate]
+) -> list[RowChange]:
     """What a batch does to the rows of a state, in order. What leaves a row as it is does not count.
 
     A value that an update did not send (unchanged TOAST) is the one that the row had. changes: of the table, in any of
     its shapes: columns go by their names.
     """
-    raw = sorted((one for part in changes for one in _raw(part, state.columns)), key=lambda one: one.batch_order)
+    raw = sorted(
+        (one for part in changes for one in _list_raw_changes(part, state.columns)), key=lambda one: one.batch_order
+    )
     gone = sorted(truncate.batch_order for truncate in truncates)
-    named = {state.key_of(row) for one in raw for row in (one.old, one.new) if row is not None}
+    named = {state.make_key(row) for one in raw for row in (one.old, one.new) if row is not None}
     rows = state.get(named) if named else {}
     made: list[RowChange] = []
     for one in raw:
         while gone and gone[0] < one.batch_order:
             made.append(RowChange(gone.pop(0), None))
             rows = {}
-        made += _applied(one, state, rows)
+        made += _apply_change(one, state, rows)
     return made + [RowChange(order, None) for order in gone]
 
 
-def _applied(one: _Raw, state: TableState, rows: dict[bytes, Row]) -> Iterator[RowChange]:
-    old_key = None if one.old is None else state.key_of(one.old)
+def _apply_change(one: _Raw, state: TableState, rows: dict[bytes, Row]) -> Iterator[RowChange]:
+    old_key = None if one.old is None else state.make_key(one.old)
     if one.new is None:
         if old_key is not None and old_key in rows:
             yield RowChange(one.batch_order, old_key, rows.pop(old_key))
         return
-    new, new_key = one.new, state.key_of(one.new)
+    new, new_key = one.new, state.make_key(one.new)
     had = rows.get(new_key if old_key is None else old_key)
     if had is not None and one.lacks:
         new = tuple(had[at] if at in one.lacks else value for at, value in enumerate(new))
-        new_key = state.key_of(new)
+        new_key = state.make_key(new)
     if old_key is not None and old_key != new_key and old_key in rows:
         yield RowChange(one.batch_order, old_key, rows.pop(old_key))
     before = rows.get(new_key)
@@ -57,15 +61,18 @@ def _applied(one: _Raw, state: TableState, rows: dict[bytes, Row]) -> Iterator[R
         yield RowChange(one.batch_order, new_key, before, new)
 
 
-def _raw(changes: Changes, columns: Sequence[Column]) -> Iterator[_Raw]:
-    old, new = _rows(changes.before, changes.columns, columns), _rows(changes.after, changes.columns, columns)
-    lacks = _lacks(changes, columns)
+def _list_raw_changes(changes: Changes, columns: Sequence[Column]) -> Iterator[_Raw]:
+    old, new = (
+        _collect_rows(changes.before, changes.columns, columns),
+        _collect_rows(changes.after, changes.columns, columns),
+    )
+    lacks = _find_lacks(changes, columns)
     for number, (order, op) in enumerate(zip(changes.batch_order.tolist(), changes.op.tolist(), strict=True)):
         after = None if op == RowOp.DELETE else new.get(number)
         yield _Raw(order, old.get(number), after, lacks.get(number, ()))
 
 
-def _rows(image: Image, columns: Sequence[Column], wanted: Sequence[Column]) -> dict[int, Row]:
+def _collect_rows(image: Image, columns: Sequence[Column], wanted: Sequence[Column]) -> dict[int, Row]:
     """Row of the changes -> its image. A column that the stream does not have is null."""
     arrays = {column.name: array for column, array in zip(columns, image.columns, strict=True)}
     nulls = [None] * len(image)
@@ -73,7 +80,7 @@ def _rows(image: Image, columns: Sequence[Column], wanted: Sequence[Column]) -> 
     return dict(zip(image.rows.tolist(), zip(*values, strict=True), strict=True))
 
 
-def _lacks(changes: Changes, wanted: Sequence[Column]) -> dict[int, tuple[int, ...]]:
+def _find_lacks(changes: Changes, wanted: Sequence[Column]) -> dict[int, tuple[int, ...]]:
     places = {column.name: at for at, column in enumerate(wanted)}
     found: dict[int, tuple[int, ...]] = {}
     for column, gone in changes.after.absent.items():

@@ -56,7 +56,7 @@ class TableState:
     changed: Mapping[bytes, Row | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: tuple[Column, ...], arrays: Sequence[pa.Array]) -> TableState:
+    def from_arrays(cls, columns: tuple[Column, ...], arrays: Sequence[pa.Array]) -> TableState:
         """arrays: text forms, one for each column."""
         key = [array for array, column in zip(arrays, columns, strict=True) if column.key]
         joined = key[0] if len(key) == 1 else pc.binary_join_element_wise(*key, pa.scalar(_BETWEEN, pa.binary()))
@@ -65,21 +65,21 @@ class TableState:
     @property
     def nbytes(self) -> int:
         """Memory, roughly."""
-        changed = sum(_size(row) for row in self.changed.values())
+        changed = sum(_measure_row(row) for row in self.changed.values())
         return sum(int(array.nbytes) for array in (*self.arrays, self.keys)) + changed
 
-    def key_of(self, row: Row) -> bytes:
+    def make_key(self, row: Row) -> bytes:
         """The key of a row, whose columns are the table's."""
         return _BETWEEN.join(value or b"" for value, column in zip(row, self.columns, strict=True) if column.key)
 
-    def rows(self) -> list[pa.Array]:
+    def list_rows(self) -> list[pa.Array]:
         """All rows, in any order."""
-        return self._joined(self._unchanged(None), self.changed.values())
+        return self._join_rows(self._find_unchanged(None), self.changed.values())
 
     def count(self) -> int:
         """How many rows there are."""
         there = sum(row is not None for row in self.changed.values())
-        return len(self._unchanged(None)) + there if self.changed else len(self.keys)
+        return len(self._find_unchanged(None)) + there if self.changed else len(self.keys)
 
     def get(self, keys: Collection[bytes]) -> dict[bytes, Row]:
         """The rows with these keys that are there."""
@@ -97,26 +97,26 @@ class TableState:
                     found[key] = row
         return found
 
-    def where(self, column: int, values: Collection[bytes]) -> list[pa.Array]:
+    def select_rows(self, column: int, values: Collection[bytes]) -> list[pa.Array]:
         """The rows that have one of these values in a column."""
         wanted = set(values)
         others = [row for row in self.changed.values() if row is not None and row[column] in wanted]
-        return self._joined(self._unchanged((column, wanted)), others)
+        return self._join_rows(self._find_unchanged((column, wanted)), others)
 
-    def after(self, changes: Iterable[RowChange]) -> TableState:
+    def with_changes(self, changes: Iterable[RowChange]) -> TableState:
         """The rows behind these changes."""
         state, changed = self, dict(self.changed)
         for change in changes:
             if change.key is None:
-                state, changed = TableState.of(self.columns, [array[:0] for array in self.arrays]), {}
+                state, changed = TableState.from_arrays(self.columns, [array[:0] for array in self.arrays]), {}
             else:
                 changed[change.key] = change.after
         state = TableState(state.columns, state.arrays, state.keys, changed)
         if len(changed) <= max(_LEAST_CHANGED, len(state.keys) // _CHANGED_SHARE):
             return state
-        return TableState.of(state.columns, state.rows())
+        return TableState.from_arrays(state.columns, state.list_rows())
 
-    def _unchanged(self, only: tuple[int, set[bytes]] | None) -> pa.Array:
+    def _find_unchanged(self, only: tuple[int, set[bytes]] | None) -> pa.Array:
         """Which elements of the arrays are rows as they are; only: of those with one of these values in a column."""
         there = pa.array(np.ones(len(self.keys), np.bool_))
         if only is not None:
@@ -125,7 +125,7 @@ class TableState:
             there = pc.and_not(there, pc.is_in(self.keys, pa.array(list(self.changed), pa.binary())))
         return pc.indices_nonzero(there)
 
-    def _joined(self, at: pa.Array, others: Iterable[Row | None]) -> list[pa.Array]:
+    def _join_rows(self, at: pa.Array, others: Iterable[Row | None]) -> list[pa.Array]:
         more = [row for row in others if row is not None]
         return [
             pa.concat_arrays([array.take(at), pa.array([row[number] for row in more], pa.binary())])
@@ -133,5 +133,5 @@ class TableState:
         ]
 
 
-def _size(row: Row | None) -> int:
+def _measure_row(row: Row | None) -> int:
     return _OBJECTS_OF_A_ROW + (0 if row is None else sum(len(value or b"") for value in row))

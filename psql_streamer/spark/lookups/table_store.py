@@ -46,7 +46,7 @@ class TableStore:
 
     def __init__(self, path: Path, most_bytes: int) -> None:
         self._path = path
-        with _errors(path):
+        with _convert_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._environment: Any = lmdb.open(
                 str(path), map_size=16 * most_bytes + (64 << 20), subdir=False, max_dbs=3, mode=0o600
@@ -54,13 +54,13 @@ class TableStore:
             self._rows, self._changes, self._meta = map(self._environment.open_db, (_ROWS, _CHANGES, _META))
             self._require_format()
 
-    def relation(self) -> Relation | None:
+    def read_relation(self) -> Relation | None:
         """The table, as it was when its rows were read; None when there are none."""
         with self._environment.begin(db=self._meta) as transaction:
             written = transaction.get(_RELATION)
         return None if written is None else decode_relation(written)
 
-    def folded(self) -> Place | None:
+    def read_folded_place(self) -> Place | None:
         """The last change that is among the rows and cannot be taken back; None where there is none."""
         with self._environment.begin(db=self._meta) as transaction:
             written = transaction.get(_FOLDED)
@@ -68,7 +68,7 @@ class TableStore:
 
     def replace(self, relation: Relation, state: TableState) -> None:
         """All rows anew. On return they are on disk."""
-        with self._writing() as transaction:
+        with self._begin_writing() as transaction:
             for database in (self._rows, self._changes):
                 transaction.drop(database, delete=False)
             transaction.put(_FORMAT, _THIS_FORMAT, db=self._meta)
@@ -76,25 +76,25 @@ class TableStore:
             transaction.delete(_FOLDED, db=self._meta)
             values = [array.to_pylist() for array in state.arrays]
             for key, row in zip(state.keys.to_pylist(), zip(*values, strict=True), strict=True):
-                transaction.put(_hashed(key), _encoded(row), db=self._rows)
+                transaction.put(_hash_key(key), _encode_row(row), db=self._rows)
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._writing() as transaction:
+        with self._begin_writing() as transaction:
             for database in (self._rows, self._changes, self._meta):
                 transaction.drop(database, delete=False)
 
     def append(self, changes: Iterable[tuple[Place, RowChange]]) -> None:
         """Changes of a batch, in order. On return they are on disk; the same ones may come again."""
         at: Counter[Place] = Counter()
-        with self._writing() as transaction:
+        with self._begin_writing() as transaction:
             for place, change in changes:
-                transaction.put(_PLACE.pack(*place, at[place]), _encoded_change(change), db=self._changes)
+                transaction.put(_PLACE.pack(*place, at[place]), _encode_change(change), db=self._changes)
                 at[place] += 1
 
     def settle(self, begins: Place) -> None:
         """A stream goes on with the change at this place: what lies before it is for good, the rest comes again."""
-        with self._writing() as transaction:
+        with self._begin_writing() as transaction:
             self._fold(transaction, begins)
             cursor = transaction.cursor(db=self._changes)
             more = cursor.first()
@@ -103,17 +103,17 @@ class TableStore:
 
     def fold(self, before: Place) -> None:
         """Nothing before this place comes again."""
-        with self._writing() as transaction:
+        with self._begin_writing() as transaction:
             self._fold(transaction, before)
 
     def load(self, relation: Relation) -> TableState:
         """The rows with all changes that are there. relation: with the columns that `relation` has."""
         with self._environment.begin() as transaction:
-            rows = [_decoded(value) for _, value in transaction.cursor(db=self._rows)]
+            rows = [_decode_row(value) for _, value in transaction.cursor(db=self._rows)]
             width = len(relation.columns)
             arrays = [pa.array([row[at] for row in rows], pa.binary()) for at in range(width)]
-            state = TableState.of(relation.columns, arrays)
-            return state.after(_decoded_change(value) for _, value in transaction.cursor(db=self._changes))
+            state = TableState.from_arrays(relation.columns, arrays)
+            return state.with_changes(_decode_change(value) for _, value in transaction.cursor(db=self._changes))
 
     def close(self) -> None:
         """Give the file back."""
@@ -127,7 +127,7 @@ class TableStore:
         new.write_text(json.dumps({"data": position.data, "shown": position.shown}))
         os.replace(new, self._position_path)  # noqa: PTH105 - both are of one folder
 
-    def position(self) -> Position | None:
+    def read_position(self) -> Position | None:
         """The last position that was noted."""
         try:
             written = json.loads(self._position_path.read_text())
@@ -155,7 +155,7 @@ class TableStore:
         more = cursor.first()
         while more and cursor.key() < end:
             last = _PLACE.unpack(cursor.key())
-            self._apply(transaction, _decoded_change(cursor.value()))
+            self._apply(transaction, _decode_change(cursor.value()))
             more = cursor.delete()
         if last is not None:
             transaction.put(_FOLDED, json.dumps(last[:2]).encode(), db=self._meta)
@@ -164,18 +164,18 @@ class TableStore:
         if change.key is None:
             transaction.drop(self._rows, delete=False)
         elif change.after is None:
-            transaction.delete(_hashed(change.key), db=self._rows)
+            transaction.delete(_hash_key(change.key), db=self._rows)
         else:
-            transaction.put(_hashed(change.key), _encoded(change.after), db=self._rows)
+            transaction.put(_hash_key(change.key), _encode_row(change.after), db=self._rows)
 
     @contextmanager
-    def _writing(self) -> Iterator[Any]:
-        with _errors(self._path), self._environment.begin(write=True) as transaction:
+    def _begin_writing(self) -> Iterator[Any]:
+        with _convert_errors(self._path), self._environment.begin(write=True) as transaction:
             yield transaction
 
 
 @contextmanager
-def _errors(path: Path) -> Iterator[None]:
+def _convert_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except lmdb.MapFullError:
@@ -186,16 +186,16 @@ def _errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _hashed(key: bytes) -> bytes:
+def _hash_key(key: bytes) -> bytes:
     """LMDB's keys have 511 bytes at most."""
     return b"=" + key if len(key) <= 480 else b"#" + blake2b(key, digest_size=32).digest()
 
 
-def _encoded(row: Row) -> bytes:
+def _encode_row(row: Row) -> bytes:
     return b"".join(_LENGTH.pack(_NULL_LENGTH) if value is None else _LENGTH.pack(len(value)) + value for value in row)
 
 
-def _decoded(written: bytes) -> Row:
+def _decode_row(written: bytes) -> Row:
     values: list[bytes | None] = []
     at = 0
     while at < len(written):
@@ -206,15 +206,15 @@ def _decoded(written: bytes) -> Row:
     return tuple(values)
 
 
-def _encoded_change(change: RowChange) -> bytes:
+def _encode_change(change: RowChange) -> bytes:
     if change.key is None:
         return _TRUNCATE
     if change.after is None:
         return _DELETE + change.key
-    return _UPSERT + _LENGTH.pack(len(change.key)) + change.key + _encoded(change.after)
+    return _UPSERT + _LENGTH.pack(len(change.key)) + change.key + _encode_row(change.after)
 
 
-def _decoded_change(written: bytes) -> RowChange:
+def _decode_change(written: bytes) -> RowChange:
     kind, rest = bytes(written[:1]), bytes(written[1:])
     if kind == _TRUNCATE:
         return RowChange(0, None)
@@ -222,4 +222,4 @@ def _decoded_change(written: bytes) -> RowChange:
         return RowChange(0, rest)
     (length,) = _LENGTH.unpack_from(rest)
     begin = _LENGTH.size
-    return RowChange(0, rest[begin : begin + length], None, _decoded(rest[begin + length :]))
+    return RowChange(0, rest[begin : begin + length], None, _decode_row(rest[begin + length :]))

@@ -63,7 +63,7 @@ class Views:
 
         with self._lock:
             self._seen.pop((id(spark), name), None)
-        with _local_relations(spark) if rows.num_rows <= _FEW_ROWS else nullcontext():
+        with _use_local_relations(spark) if rows.num_rows <= _FEW_ROWS else nullcontext():
             frame = spark.createDataFrame(rows, schema)
         broadcast(frame).createOrReplaceTempView(name)
 
@@ -73,7 +73,7 @@ class Views:
         held = self._shared.get(name)
         if held is not None and held.version is version:
             return held
-        shared = _Shared(version, f"psql_streamer_{next(_numbers)}", self._frame(version))
+        shared = _Shared(version, f"psql_streamer_{next(_numbers)}", self._make_frame(version))
         hinted = shared.frame if version.table is None else broadcast(shared.frame)
         hinted.createOrReplaceGlobalTempView(shared.view)
         self._shared[name] = shared
@@ -81,7 +81,7 @@ class Views:
             self._drop(held)
         return shared
 
-    def _frame(self, version: Version) -> DataFrame:
+    def _make_frame(self, version: Version) -> DataFrame:
         if version.frame is not None:
             return version.frame
         frame = self._spark.createDataFrame(version.table, version.schema).coalesce(1).persist()
@@ -96,7 +96,7 @@ class Views:
 
 
 @contextmanager
-def _local_relations(spark: SparkSession) -> Iterator[None]:
+def _use_local_relations(spark: SparkSession) -> Iterator[None]:
     """Frames that are made in it from few rows are LocalRelations; on a Spark Connect server they are anyway."""
     if not hasattr(spark, "_jsparkSession"):
         yield

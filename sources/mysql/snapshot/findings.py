@@ -13,13 +13,13 @@ from sources.mysql.server import Session
 from sources.mysql.snapshot.options import SnapshotOptions
 from sources.mysql.snapshot.requests import GRANT, SEES_NOTHING, Wanted, may_read, require_states
 from sources.mysql.snapshot.selects import select_condition, select_nothing
-from sources.mysql.snapshot.tables import SnapshotTable, snapshot_tables
+from sources.mysql.snapshot.tables import SnapshotTable, list_snapshot_tables
 from sources.snapshot.options import SnapshotMode
 
 _DENIED = {1142, 1143, 1044, 1370}
 
 
-def snapshot_findings(asking: Session, options: SnapshotOptions, wanted: Wanted) -> Iterator[Finding]:
+def check_snapshot(asking: Session, options: SnapshotOptions, wanted: Wanted) -> Iterator[Finding]:
     """What would keep tables from being read; nothing where no snapshot is to be taken."""
     if options.mode is SnapshotMode.NEVER:
         return
@@ -28,18 +28,18 @@ def snapshot_findings(asking: Session, options: SnapshotOptions, wanted: Wanted)
     except SourceRefused as error:
         yield Finding(Severity.WARNING, f"{error.what}: no snapshot is taken", error.remedy)
         return
-    asking.rows("SET SESSION sql_mode = ''")  # conditions mean what they mean to the sessions that read
-    streamed = snapshot_tables(asking, wanted)
+    asking.read_rows("SET SESSION sql_mode = ''")  # conditions mean what they mean to the sessions that read
+    streamed = list_snapshot_tables(asking, wanted)
     if not streamed and not may_read(asking):
         yield Finding(Severity.WARNING, f"{SEES_NOTHING}: the snapshot is of none", GRANT)
         return
-    yield from _entries_for_nothing(options, streamed)
+    yield from _check_entries(options, streamed)
     for table in streamed:
         if options.wants(table.relation.schema, table.relation.table):
-            yield from _of_table(asking, options, table)
+            yield from _check_table(asking, options, table)
 
 
-def _entries_for_nothing(options: SnapshotOptions, streamed: Sequence[SnapshotTable]) -> Iterator[Finding]:
+def _check_entries(options: SnapshotOptions, streamed: Sequence[SnapshotTable]) -> Iterator[Finding]:
     for key, entries in (("tables", options.tables), ("where", options.where)):
         for entry in entries:
             fits = TablePatterns({entry: None}).find
@@ -51,31 +51,31 @@ def _entries_for_nothing(options: SnapshotOptions, streamed: Sequence[SnapshotTa
                 )
 
 
-def _of_table(asking: Session, options: SnapshotOptions, table: SnapshotTable) -> Iterator[Finding]:
+def _check_table(asking: Session, options: SnapshotOptions, table: SnapshotTable) -> Iterator[Finding]:
     if table.refusal:
         what, remedy = table.refusal
         yield Finding(Severity.WARNING, f"{what}: the snapshot leaves the table out", remedy)
         return
     try:
-        asking.rows(select_nothing(table))
+        asking.read_rows(select_nothing(table))
     except pymysql.Error as error:
         if error.args[0] not in _DENIED:
             raise
-        account = str(asking.value("SELECT CURRENT_USER()")).replace("@", "'@'")
+        account = str(asking.read_value("SELECT CURRENT_USER()")).replace("@", "'@'")
         yield Finding(
             Severity.WARNING,
             f"the account may not read {table.relation}: the snapshot leaves the table out",
             f"GRANT SELECT ON {table.name} TO '{account}'",
         )
         return
-    condition = options.condition_of(table.relation.schema, table.relation.table)
+    condition = options.find_condition(table.relation.schema, table.relation.table)
     if condition:
-        yield from _condition(asking, table, condition)
+        yield from _check_condition(asking, table, condition)
 
 
-def _condition(asking: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
+def _check_condition(asking: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
     try:
-        asking.rows(f"EXPLAIN {select_condition(table, condition)}")
+        asking.read_rows(f"EXPLAIN {select_condition(table, condition)}")
     except pymysql.Error as error:
         yield Finding(
             Severity.ERROR,

@@ -22,8 +22,8 @@ class BinlogLine:
     mark: LogPlace
     at_us: int
 
-    def newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """See Line.newer."""
+    def select_newer(self, transactions: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """See Line.select_newer."""
         return np.ones(len(transactions), np.bool_)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterator
 from typing import assert_never
 
 from psql_streamer.errors import SourceRefused
-from psql_streamer.snapshot.changed_keys import key_values, row_keys
+from psql_streamer.snapshot.changed_keys import decode_key, join_row_keys
 from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun
 from psql_streamer.snapshots import TableState
@@ -68,11 +68,11 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
         self._connector.interrupt()
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[ReadingSession]:
+    def open_session(self) -> Iterator[ReadingSession]:
         limit = self._chosen.chunk_time * _SLOWEST
         session = ReadingSession(self._connector, self._server, _CHUNK_LOCK_SECONDS, limit)
         try:
-            with self._connector.translated():
+            with self._connector.translate_errors():
                 yield session
         finally:
             session.close()
@@ -129,7 +129,7 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
             return
         began = time.monotonic()
         try:
-            chunk = self._rows(task, table, session)
+            chunk = self._read_rows(task, table, session)
         except TableRefused as error:
             if known is None:
                 raise
@@ -137,7 +137,7 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
         line = session.end()
         if task.keys is None and chunk.rows:
             self._pace.note(task.table.relation, time.monotonic() - began, chunk.size)
-        keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
+        keys = join_row_keys([chunk.columns[column] for column in table.relation.key_columns])
         rows = ReadRows(line, table.relation, chunk.columns, keys, chunk.size, table.order)
         self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
 
@@ -166,12 +166,12 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
             stopping.wait(_UNSEEN_PAUSE_SECONDS)
         return False
 
-    def _rows(self, task: Read, table: SnapshotTable, session: ReadingSession) -> Chunk:
+    def _read_rows(self, task: Read, table: SnapshotTable, session: ReadingSession) -> Chunk:
         where, size, width = task.table.where, self._chosen.chunk_bytes, len(table.key)
         if task.keys is not None:
-            return session.read_keys(table, [key_values(key, width) for key in task.keys], where, size)
-        after = None if task.after is None else key_values(task.after, width)
-        return session.read_behind(table, after, where, self._pace.rows(task.table.relation), size)
+            return session.read_keys(table, [decode_key(key, width) for key in task.keys], where, size)
+        after = None if task.after is None else decode_key(task.after, width)
+        return session.read_behind(table, after, where, self._pace.choose_chunk_rows(task.table.relation), size)
 
     def _make_connector(self) -> Connector:
         return Connector(self._options.address, self._options.timeout, f"psql-streamer {self._name} snapshot")

@@ -35,7 +35,7 @@ from sources.mysql.snapshot.line import BinlogLine, Latest
 from sources.mysql.snapshot.selects import select_behind, select_keys, select_nothing
 from sources.mysql.snapshot.tables import SnapshotTable
 from sources.mysql.snapshot.text_rows import TextRows, read_rows
-from sources.mysql.snapshot.values import column_texts
+from sources.mysql.snapshot.values import render_column
 
 _NO_SUCH_TABLE = {1146, 1049, 1051}
 _LOCK_WAIT, _TOO_SLOW, _ALTERED = 1205, {3024, 1969}, 1412
@@ -74,7 +74,7 @@ class ReadingSession:
     def __init__(self, connector: Connector, server: str, lock_timeout: float, statement_timeout: float) -> None:
         self._connector = connector
         self._connection = connector.connect()
-        with connector.translated():
+        with connector.translate_errors():
             self.asking = Session(self._connection)
             self._is_mariadb = self.asking.is_mariadb
             self._set_up(lock_timeout, statement_timeout)
@@ -93,7 +93,7 @@ class ReadingSession:
 
         latest: what was given last. LockNotFree, TableGone, SourceError.
         """
-        with self._errors():
+        with self._translate_errors():
             if self._is_mariadb:
                 self._execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
                 seen = self._sees_place(latest)
@@ -117,23 +117,23 @@ class ReadingSession:
 
     def end(self) -> BinlogLine:
         """End the transaction, and say what lay behind it."""
-        with self._errors():
+        with self._translate_errors():
             moment = time.time_ns() // 1000
-            mark = LogPlace.of(self.asking.end())
+            mark = LogPlace.from_place(self.asking.read_end())
             self._execute("ROLLBACK")
         return BinlogLine(mark, moment)
 
     def roll_back(self) -> None:
         """End the transaction, whatever has become of it."""
-        with self._connector.translated():
+        with self._connector.translate_errors():
             self._execute("ROLLBACK")
 
     def _read(self, table: SnapshotTable, sql: str, rows: int, size: int) -> Chunk:
-        with self._errors(of_rows=True):
+        with self._translate_errors(of_rows=True):
             found = read_rows(self._connection, sql, size)
             if found.cut:
                 self._begin_another_connection()
-        return Chunk(_columns(found, table), found.count, found.size, not found.cut and found.count < rows)
+        return Chunk(_make_columns(found, table), found.count, found.size, not found.cut and found.count < rows)
 
     def _begin_another_connection(self) -> None:
         """In place of one that is in the middle of rows. Nobody else's: the lock of the table is gone with it, so what
@@ -146,18 +146,20 @@ class ReadingSession:
         self._set_up(*timeouts)
 
     def _sees_place(self, latest: Latest) -> bool:
-        found = {str(name).lower(): value for name, value in self.asking.rows("SHOW STATUS LIKE 'binlog_snapshot_%'")}
-        place = LogPlace.of(Place(str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"])))
+        found = {
+            str(name).lower(): value for name, value in self.asking.read_rows("SHOW STATUS LIKE 'binlog_snapshot_%'")
+        }
+        place = LogPlace.from_place(Place(str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"])))
         return place > latest.reached if latest.inside else place >= latest.reached
 
     def _sees_transactions(self, latest: Latest) -> bool:
-        position = BinlogPosition.of(latest.position)
+        position = BinlogPosition.from_position(latest.position)
         if position.executed is None:
             raise SourceRefused(
                 "the position is a place in a file: nothing says which transactions a reading sees",
                 "set positionOverride to GTIDs, with gtid_mode = ON",
             )
-        executed = self.asking.executed()
+        executed = self.asking.read_executed()
         assert isinstance(executed, GtidSet)  # noqa: S101 - it is MySQL's
         opened = position.open
         if opened is not None and opened.gtid is not None and not executed.holds(*opened.gtid):
@@ -184,32 +186,35 @@ class ReadingSession:
             cursor.execute(sql)
 
     @contextmanager
-    def _errors(self, *, of_rows: bool = False) -> Iterator[None]:
+    def _translate_errors(self, *, of_rows: bool = False) -> Iterator[None]:
         """of_rows: whether the statement computes with rows, whose values the server's message may quote."""
-        with self._connector.translated():
+        with self._connector.translate_errors():
             try:
                 yield
             except pymysql.Error as error:
                 number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-                if (told := _told(number, of_rows)) is None:
+                if (told := _find_error(number, of_rows)) is None:
                     raise
                 raise told from None
 
 
 def describe_server(asking: Session) -> str:
     """What tells a server from the others of its replication."""
-    return asking.uuid or f"{asking.value('SELECT @@hostname')}:{asking.value('SELECT @@port')}/{_id_of(asking)}"
+    return (
+        asking.uuid
+        or f"{asking.read_value('SELECT @@hostname')}:{asking.read_value('SELECT @@port')}/{_read_server_id(asking)}"
+    )
 
 
-def _id_of(asking: Session) -> Any:
-    return asking.value("SELECT @@server_id")
+def _read_server_id(asking: Session) -> Any:
+    return asking.read_value("SELECT @@server_id")
 
 
-def _columns(found: TextRows, table: SnapshotTable) -> list[pa.Array]:
-    return [column_texts(found, number, column) for number, column in enumerate(table.columns)]
+def _make_columns(found: TextRows, table: SnapshotTable) -> list[pa.Array]:
+    return [render_column(found, number, column) for number, column in enumerate(table.columns)]
 
 
-def _told(number: int, of_rows: bool) -> SourceUnavailable | SourceRefused | None:
+def _find_error(number: int, of_rows: bool) -> SourceUnavailable | SourceRefused | None:
     """Our error for one of a reading's; None for one that any connection may have."""
     if number == _LOCK_WAIT:
         return LockNotFree("the lock of the table is not free")

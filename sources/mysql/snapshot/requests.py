@@ -11,7 +11,7 @@ from psql_streamer.snapshots import SnapshotRequest, TableRequest
 from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.mysql.server import Session
 from sources.mysql.snapshot.conditions import require_condition
-from sources.mysql.snapshot.tables import SnapshotTable, snapshot_tables
+from sources.mysql.snapshot.tables import SnapshotTable, list_snapshot_tables
 from sources.snapshot.conditions import require_requested
 
 Wanted = Callable[[str, str], bool]
@@ -26,7 +26,7 @@ def find_tables(asking: Session, requested: Sequence[TableRequest], wanted: Want
     """The tables that are asked for, each with its condition. No request stands for every table."""
     patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
     found = []
-    for table in snapshot_tables(asking, wanted):
+    for table in list_snapshot_tables(asking, wanted):
         fit = patterns.find(table.relation.schema, table.relation.table)
         if fit is not None:
             found.append((table, fit.value))
@@ -63,7 +63,7 @@ def require_states(asking: Session) -> None:
 
 def may_read(asking: Session) -> bool:
     """Whether the account has SELECT on anything, as far as it can be seen."""
-    return any(_MAY_READ.search(str(grant)) for (grant,) in asking.rows("SHOW GRANTS"))
+    return any(_MAY_READ.search(str(grant)) for (grant,) in asking.read_rows("SHOW GRANTS"))
 
 
 def review(asking: Session, request: SnapshotRequest, wanted: Wanted) -> None:

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from psql_streamer.model import NO_TRANSACTIONS, Batch, Position, SnapshotRows, TransactionMetadata
-from psql_streamer.snapshot.batches import snapshot_batch
+from psql_streamer.snapshot.batches import make_snapshot_batch
 from psql_streamer.snapshots import SnapshotRequest
 from sources.mysql.batches import BatchReader
 from sources.mysql.connection import Connector
 from sources.mysql.options import MysqlOptions, Wanted
 from sources.mysql.places import LogPlace
-from sources.mysql.server import session
+from sources.mysql.server import open_session
 from sources.mysql.snapshot.line import GivenBatches, Latest
 from sources.mysql.snapshot.readers import Readers
 from sources.mysql.snapshot.requests import review
-from sources.snapshot.beside import SnapshotsBesideStream, state_of
+from sources.snapshot.beside import SnapshotsBesideStream, read_state
 
 _FIRST_SEQ = 1_000_000_000
 """Of rows that are given behind a transaction: greater than that of any change of it."""
@@ -47,7 +47,7 @@ class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
         """
         begins = self._own.begins(position, self._schedule)
         self._own.note_start()
-        self._schedule.resume(state_of(position), False)
+        self._schedule.resume(read_state(position), False)
         self._schedule.ask_given(lambda given: given.begin(Latest(stands, end, False)))
         if begins:
             self._schedule.add(self._own.make())
@@ -64,25 +64,27 @@ class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
         self._schedule.ask_given(lambda given: given.stand(reader.reached, reader.in_transaction))
         self._schedule.watch(batch, late=reader.xa_at is not None and time.monotonic() - reader.xa_at < _XA_SECONDS)
         self._stream_is_next = False
-        return replace(batch, position=self._position(batch.position))
+        return replace(batch, position=self._add_snapshot_state(batch.position))
 
-    def next_batch(self, reader: BatchReader, most_rows: int, most_bytes: int, metadata: bool) -> Batch | None:
+    def take_next_batch(self, reader: BatchReader, most_rows: int, most_bytes: int, metadata: bool) -> Batch | None:
         """Rows that may be given where the stream stands, or a move of the position; None for neither."""
         self._take_turn()
         if reader.in_transaction:
             self._schedule.note_open_transaction()
             return None
-        given = self._schedule.next_piece(reader.reached, most_rows, most_bytes)
+        given = self._schedule.take_next_piece(reader.reached, most_rows, most_bytes)
         moment = time.monotonic()
         if given is None:
             if not self._schedule.has_news:
                 return None
-            return Batch(reader.source, self._position(reader.at.position), NO_TRANSACTIONS, received_at=moment)
+            return Batch(
+                reader.source, self._add_snapshot_state(reader.at.position), NO_TRANSACTIONS, received_at=moment
+            )
         self._waker.wake()  # there may be more
         relation, change = reader.learn(given.piece.relation)
-        return snapshot_batch(
+        return make_snapshot_batch(
             reader.source_of_selects,
-            self._position(reader.at.position),
+            self._add_snapshot_state(reader.at.position),
             replace(given.piece, relation=relation),
             SnapshotRows(given.run.id, given.run.on_demand),
             reader.commit,
@@ -96,5 +98,5 @@ class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
 
     def review(self, request: SnapshotRequest) -> None:
         """See Source.review_snapshot."""
-        with session(self._connector) as asking:
+        with open_session(self._connector) as asking:
             review(asking, request, self._wanted)

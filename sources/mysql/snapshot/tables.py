@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from psql_streamer.model import Relation
 from psql_streamer.snapshot.changed_keys import describe_key
 from sources.mysql.options import SYSTEM_SCHEMAS
-from sources.mysql.published_tables import CatalogTable, catalog_tables
+from sources.mysql.published_tables import CatalogTable, read_catalog_tables
 from sources.mysql.server import Session
-from sources.mysql.snapshot.values import TableColumn, quoted
+from sources.mysql.snapshot.values import TableColumn, quote_name
 
 _KEYS = """
     SELECT s.TABLE_SCHEMA, s.TABLE_NAME, s.COLUMN_NAME, s.COLLATION = 'D'
@@ -54,7 +54,7 @@ class SnapshotTable:
     @property
     def name(self) -> str:
         """SQL of its name."""
-        return f"{quoted(self.relation.schema)}.{quoted(self.relation.table)}"
+        return f"{quote_name(self.relation.schema)}.{quote_name(self.relation.table)}"
 
     @property
     def order(self) -> str:
@@ -75,11 +75,11 @@ class SnapshotTable:
         return None
 
 
-def snapshot_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[SnapshotTable]:
+def list_snapshot_tables(session: Session, wanted: Callable[[str, str], bool]) -> list[SnapshotTable]:
     """The tables that are wanted and that the account sees, by schema and name. Those that cannot be streamed are left
     out: the stream names them.
     """
-    return _tables(session, wanted, None)
+    return _read_tables(session, wanted, None)
 
 
 def describe_table(session: Session, relation: str) -> SnapshotTable | None:
@@ -89,28 +89,32 @@ def describe_table(session: Session, relation: str) -> SnapshotTable | None:
     """
     parts = relation.split(".")
     names = [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))]
-    found = (table for name in names for table in _tables(session, lambda *_: True, name))
+    found = (table for name in names for table in _read_tables(session, lambda *_: True, name))
     return next(found, None)
 
 
-def _tables(session: Session, wanted: Callable[[str, str], bool], only: tuple[str, str] | None) -> list[SnapshotTable]:
+def _read_tables(
+    session: Session, wanted: Callable[[str, str], bool], only: tuple[str, str] | None
+) -> list[SnapshotTable]:
     condition, arguments = (_ALL, ()) if only is None else (_ONE, only)
     keys: dict[tuple[str, str], list[tuple[str, bool]]] = {}
-    for schema, table, column, descending in session.rows(_KEYS.format(condition), *arguments):
+    for schema, table, column, descending in session.read_rows(_KEYS.format(condition), *arguments):
         keys.setdefault((schema, table), []).append((str(column), bool(descending)))
     engines = {
         (schema, table): (str(engine), None if rows is None else int(rows))
-        for schema, table, engine, rows in session.rows(_ENGINES.format(condition), *arguments)
+        for schema, table, engine, rows in session.read_rows(_ENGINES.format(condition), *arguments)
     }
     found = []
-    for one in catalog_tables(session, wanted, lambda _: None, only):
+    for one in read_catalog_tables(session, wanted, lambda _: None, only):
         place = one.relation.schema, one.relation.table
         if place in engines:
-            found.append(_table(one, keys.get(place, []), *engines[place]))
+            found.append(_make_table(one, keys.get(place, []), *engines[place]))
     return found
 
 
-def _table(found: CatalogTable, key: list[tuple[str, bool]], engine: str, estimated_rows: int | None) -> SnapshotTable:
+def _make_table(
+    found: CatalogTable, key: list[tuple[str, bool]], engine: str, estimated_rows: int | None
+) -> SnapshotTable:
     places = {column.name: at for at, column in enumerate(found.relation.columns)}
     return SnapshotTable(
         found.relation,

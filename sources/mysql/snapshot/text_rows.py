@@ -98,19 +98,19 @@ def _take_apart(block: Block, packets: Sequence[bytes], width: int) -> list[Valu
     np.cumsum([len(packet) for packet in packets[:-1]], out=at[1:])
     columns = []
     for _ in range(width):
-        values, at = _one_column(block, at)
+        values, at = _read_column(block, at)
         columns.append(values)
     return columns
 
 
-def _one_column(block: Block, at: Index) -> tuple[Values, Index]:
+def _read_column(block: Block, at: Index) -> tuple[Values, Index]:
     """Its values, and where the next column's lengths stand."""
     first = block.u8[at]
     null = first == _NULL_MARK
     length, head = np.where(null, 0, first).astype(np.int64), np.ones(len(at), np.int64)
     for mark, size in _PREFIXES:
         if len(long := np.flatnonzero(first == mark)):
-            length[long] = block.unsigned(at[long] + 1, size).astype(np.int64)
+            length[long] = block.read_unsigned(at[long] + 1, size).astype(np.int64)
             head[long] += size
     start = at + head
     return Values(start, start + length, null), start + length

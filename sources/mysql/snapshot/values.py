@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from psql_streamer.binlog import characters, documents, numbers
 from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts
 from psql_streamer.binlog.cell_types import CellType, Kind
-from psql_streamer.cells import ragged
+from psql_streamer.cells import expand_ranges
 from psql_streamer.model import Index
 from sources.mysql.snapshot.text_rows import TextRows, Values
 
@@ -37,10 +37,10 @@ class TableColumn:
     @property
     def quoted(self) -> str:
         """SQL of its name."""
-        return quoted(self.name)
+        return quote_name(self.name)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """SQL of a name."""
     return "`" + name.replace("`", "``") + "`"
 
@@ -67,86 +67,88 @@ def select_value(column: TableColumn, table: str) -> str:
     return name
 
 
-def column_texts(rows: TextRows, number: int, column: TableColumn) -> pa.Array:
+def render_column(rows: TextRows, number: int, column: TableColumn) -> pa.Array:
     """The values of a column as `binary` text forms, null for NULL."""
     values = rows.columns[number]
     if column.cell.kind in _TRIMMED:
-        return _trimmed(_as_they_are(rows.block, values), column.cell)
+        return _trim_times(_as_they_are(rows.block, values), column.cell)
     render = _RENDER.get(column.cell.kind)
     if render is None:
         return _as_they_are(rows.block, values)
     there = np.flatnonzero(~values.null)
-    return _array(render(CellBytes(rows.block, column.cell, values.start[there], values.end[there])), there, rows.count)
+    return _make_array(
+        render(CellBytes(rows.block, column.cell, values.start[there], values.end[there])), there, rows.count
+    )
 
 
 def _as_they_are(block: Block, values: Values) -> pa.Array:
-    return _gathered(block.u8, values.start, values.end, values.null)
+    return _gather_texts(block.u8, values.start, values.end, values.null)
 
 
-def _array(texts: Texts, there: Index, count: int) -> pa.Array:
+def _make_array(texts: Texts, there: Index, count: int) -> pa.Array:
     """There are texts of some of the rows; the others are NULL."""
     start, end, null = np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, np.bool_)
     start[there], end[there], null[there] = texts.start, texts.end, False
-    return _gathered(texts.data, start, end, null)
+    return _gather_texts(texts.data, start, end, null)
 
 
-def _gathered(data: NDArray[np.uint8], start: Index, end: Index, null: NDArray[np.bool_]) -> pa.Array:
+def _gather_texts(data: NDArray[np.uint8], start: Index, end: Index, null: NDArray[np.bool_]) -> pa.Array:
     count = len(start)
     if not count:
         return pa.array([], pa.binary())
     bounds = np.zeros(count + 1, np.int64)
     np.cumsum(end - start, out=bounds[1:])
-    chosen = data[ragged(start, bounds)]
+    chosen = data[expand_ranges(start, bounds)]
     validity = None if not null.any() else pa.array(~null).buffers()[1]
     found = pa.Array.from_buffers(pa.large_binary(), count, [validity, pa.py_buffer(bounds), pa.py_buffer(chosen)])
     return found.cast(pa.binary())
 
 
-def _characters(cells: CellBytes) -> Texts:
+def _decode_characters(cells: CellBytes) -> Texts:
     """Those that are not UTF-8 as they lie are made anew; the others stay where they are."""
-    needed = characters.not_ascii(cells)
+    needed = characters.find_non_ascii(cells)
     if not needed.any():
         return Texts(cells.block.u8, cells.start, cells.end)
-    made = characters.characters(replace(cells, start=cells.start[needed], end=cells.end[needed]))
+    made = characters.recode_characters(replace(cells, start=cells.start[needed], end=cells.end[needed]))
     start, end, behind = cells.start.copy(), cells.end.copy(), len(cells.block.u8)
     start[needed], end[needed] = made.start + behind, made.end + behind
     return Texts(np.concatenate([cells.block.u8, made.data]), start, end)
 
 
-def _unpacked_characters(cells: CellBytes) -> Texts:
+def _decode_unpacked_characters(cells: CellBytes) -> Texts:
     """Of COMPRESSED columns, whose values the server has unpacked."""
     if cells.type.codec == "utf-8":
         return Texts(cells.block.u8, cells.start, cells.end)
-    return _characters(cells)
+    return _decode_characters(cells)
 
 
-def _floats(cells: CellBytes) -> Texts:
-    return numbers.floats(_as_cells(cells, np.float32))
+def _decode_floats(cells: CellBytes) -> Texts:
+    return numbers.decode_floats(_as_cells(cells, np.float32))
 
 
-def _doubles(cells: CellBytes) -> Texts:
-    return numbers.doubles(_as_cells(cells, np.float64))
+def _decode_doubles(cells: CellBytes) -> Texts:
+    return numbers.decode_doubles(_as_cells(cells, np.float64))
 
 
 def _as_cells(cells: CellBytes, kind: type[np.float32 | np.float64]) -> CellBytes:
     """Digits as the bytes of a number, as the binary log has it."""
-    texts = pa.array(cells.values(), pa.binary()).cast(pa.string())
+    texts = pa.array(cells.list_values(), pa.binary()).cast(pa.string())
     data = texts.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(kind)
     begins = np.arange(len(data), dtype=np.int64) * data.itemsize
     return CellBytes(Block(data.tobytes() + bytes(8)), cells.type, begins, begins + data.itemsize)
 
 
 _RENDER: dict[Kind, Callable[[CellBytes], Texts]] = {
-    Kind.FLOAT: _floats,
-    Kind.DOUBLE: _doubles,
-    Kind.BIT: numbers.bits,
-    Kind.CHARACTERS: _characters,
-    Kind.COMPRESSED_CHARACTERS: _unpacked_characters,
-    Kind.BYTES: characters.hexadecimal,
-    Kind.PADDED_BYTES: characters.padded,
-    Kind.COMPRESSED_BYTES: characters.hexadecimal,
-    Kind.GEOMETRY: documents.geometries,
-    Kind.VECTOR: documents.vectors,
+    Kind.FLOAT: _decode_floats,
+    Kind.DOUBLE: _decode_doubles,
+    Kind.BIT: numbers.decode_bits,
+    Kind.CHARACTERS: _decode_characters,
+    Kind.COMPRESSED_CHARACTERS: _decode_unpacked_characters,
+    Kind.BYTES: characters.decode_bytes,
+    Kind.PADDED_BYTES: characters.decode_padded_bytes,
+    Kind.COMPRESSED_BYTES: characters.decode_bytes,
+    Kind.GEOMETRY: documents.decode_geometries,
+    Kind.VECTOR: documents.decode_vectors,
 }
 
 _MOMENTS = (Kind.TIMESTAMP2, Kind.TIMESTAMP)
@@ -154,7 +156,7 @@ _TRIMMED = (Kind.DATETIME2, Kind.DATETIME, Kind.TIME2, Kind.TIME, *_MOMENTS)
 _ZERO_MOMENT = b"0000-00-00 00:00:00"
 
 
-def _trimmed(texts: pa.Array, cell: CellType) -> pa.Array:
+def _trim_times(texts: pa.Array, cell: CellType) -> pa.Array:
     """Times without zeros at the end of the fraction; moments with their zone."""
     found = texts.cast(pa.string())
     if cell.precision:
@@ -164,33 +166,33 @@ def _trimmed(texts: pa.Array, cell: CellType) -> pa.Array:
     return found.cast(pa.binary())
 
 
-def literal(text: str, column: TableColumn) -> str:
+def quote_literal(text: str, column: TableColumn) -> str:
     """SQL of a value of a key, from its text form."""
     kind = column.cell.kind
     if column.data_type in _BYTE_TYPES:
-        return f"CAST({_hex_literal(text)} AS {column.data_type})"
+        return f"CAST({_quote_hex(text)} AS {column.data_type})"
     make = _LITERALS.get(kind)
     return f"'{text}'" if make is None else make(text, column.cell)
 
 
-def _hex_literal(text: str) -> str:
+def _quote_hex(text: str) -> str:
     return f"X'{text.removeprefix(chr(92) + 'x')}'"
 
 
-def _double(value: float) -> str:
+def _quote_double(value: float) -> str:
     shown = repr(value)
     return shown if "e" in shown else f"{shown}e0"
 
 
-def _enum(text: str, cell: CellType) -> str:
+def _quote_enum(text: str, cell: CellType) -> str:
     return str(cell.labels.index(text.encode()) + 1 if text else 0)
 
 
-def _set(text: str, cell: CellType) -> str:
+def _quote_set(text: str, cell: CellType) -> str:
     return str(sum(1 << cell.labels.index(label.encode()) for label in text.split(",") if label))
 
 
-def _characters_literal(text: str, _: CellType) -> str:
+def _quote_characters(text: str, _: CellType) -> str:
     # Whatever bytes a text has, these digits hold no quote and no backslash.
     return f"_utf8mb4 X'{text.encode('utf-8', 'surrogateescape').hex()}'"
 
@@ -198,12 +200,12 @@ def _characters_literal(text: str, _: CellType) -> str:
 _LITERALS: dict[Kind, Callable[[str, CellType], str]] = {
     **dict.fromkeys((Kind.SIGNED, Kind.UNSIGNED, Kind.DECIMAL, Kind.YEAR), lambda text, _: str(text)),
     # The stream has the shortest digits of a FLOAT; compared are all that its bytes stand for.
-    Kind.FLOAT: lambda text, _: _double(float(np.float32(text))),
-    Kind.DOUBLE: lambda text, _: _double(float(text)),
+    Kind.FLOAT: lambda text, _: _quote_double(float(np.float32(text))),
+    Kind.DOUBLE: lambda text, _: _quote_double(float(text)),
     Kind.BIT: lambda text, _: f"b'{text}'",
     **dict.fromkeys(_MOMENTS, lambda text, _: f"'{text.removesuffix('+00')}'"),
-    **dict.fromkeys((Kind.VERBATIM, Kind.CHARACTERS, Kind.COMPRESSED_CHARACTERS), _characters_literal),
-    **dict.fromkeys((Kind.BYTES, Kind.PADDED_BYTES, Kind.COMPRESSED_BYTES), lambda text, _: _hex_literal(text)),
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
+    **dict.fromkeys((Kind.VERBATIM, Kind.CHARACTERS, Kind.COMPRESSED_CHARACTERS), _quote_characters),
+    **dict.fromkeys((Kind.BYTES, Kind.PADDED_BYTES, Kind.COMPRESSED_BYTES), lambda text, _: _quote_hex(text)),
+    Kind.ENUM: _quote_enum,
+    Kind.SET: _quote_set,
 }

@@ -29,10 +29,10 @@ _NOTHING = re.compile(r"(?:\s|--[^\n\r]*)*")
 
 def require_condition(text: str) -> None:
     """See require_balanced."""
-    require_balanced(text, _pieces(text), _QUOTES)
+    require_balanced(text, _split_pieces(text), _QUOTES)
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_pieces(text: str) -> Iterator[str]:
     at = 0
     while found := _PIECE.match(text, at):
         yield found[0]

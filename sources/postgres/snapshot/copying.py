@@ -15,7 +15,7 @@ from psycopg2.sql import Literal
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.snapshot.fence import Fence
-from sources.postgres.dsn import session_dsn
+from sources.postgres.dsn import build_session_dsn
 from sources.postgres.server_errors import from_psycopg2
 from sources.postgres.session_settings import TEXT_FORMS, settle
 from sources.postgres.snapshot.csv_rows import RowMemory
@@ -96,7 +96,7 @@ def connect_reader(dsn: str, timeout: float, application_name: str = APPLICATION
     given = parse_dsn(dsn)
     name = given.get("application_name", application_name)
     try:
-        connection = psycopg2.connect(session_dsn(dsn, timeout, _PINNED, application_name=name))
+        connection = psycopg2.connect(build_session_dsn(dsn, timeout, _PINNED, application_name=name))
         connection.autocommit = True
         settle(connection)
     except psycopg2.Error as error:
@@ -110,13 +110,13 @@ def begin(connection: Connection, table: SnapshotTable, lock_timeout: float, sta
     lock_timeout, statement_timeout: seconds; 0 is none. LockNotFree, SourceError; the transaction is over then.
     """
     only = "ONLY " if table.only else ""
-    with _transaction(connection), connection.cursor() as cursor:
+    with _roll_back_on_error(connection), connection.cursor() as cursor:
         cursor.execute(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-            f"SET LOCAL lock_timeout = {_milliseconds(lock_timeout)};"
+            f"SET LOCAL lock_timeout = {_to_milliseconds(lock_timeout)};"
             f"LOCK TABLE {only}{table.name} IN ACCESS SHARE MODE;"
             # Not before: a lock that is waited for makes no query slow.
-            f"SET LOCAL statement_timeout = {_milliseconds(statement_timeout)};"
+            f"SET LOCAL statement_timeout = {_to_milliseconds(statement_timeout)};"
             f"SAVEPOINT {_SAVEPOINT}"
         )
         cursor.execute(_FENCE)
@@ -131,18 +131,18 @@ def begin(connection: Connection, table: SnapshotTable, lock_timeout: float, sta
 
 def begin_in(connection: Connection, exported_snapshot: str, statement_timeout: float = 0.0) -> None:
     """Begin a transaction in a snapshot that another session exported and still holds."""
-    with _transaction(connection), connection.cursor() as cursor:
+    with _roll_back_on_error(connection), connection.cursor() as cursor:
         cursor.execute(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-            f"SET TRANSACTION SNAPSHOT {_quoted(connection, exported_snapshot)};"
-            f"SET LOCAL statement_timeout = {_milliseconds(statement_timeout)};"
+            f"SET TRANSACTION SNAPSHOT {_quote_literal(connection, exported_snapshot)};"
+            f"SET LOCAL statement_timeout = {_to_milliseconds(statement_timeout)};"
             f"SAVEPOINT {_SAVEPOINT}"
         )
 
 
 def end(connection: Connection) -> None:
     """End the transaction, whatever has become of it."""
-    with _errors(connection), connection.cursor() as cursor:
+    with _translate_errors(connection), connection.cursor() as cursor:
         cursor.execute("ROLLBACK")
 
 
@@ -163,13 +163,13 @@ def read_chunk(
     # The planner would rather sort a table than walk through its index. With a condition it may know a better index.
     sort = bool(where)
     found = _NOTHING
-    for select in select_behind(table, after, where, _quoting(connection)):
+    for select in select_behind(table, after, where, _make_quote(connection)):
         found += _copy(
             connection, select, width, rows - found.rows, most_bytes - found.size, sort, first=not found.rows
         )
         if found.cut or found.rows >= rows:
             break
-    return _chunk(found, complete=not found.cut and found.rows < rows)
+    return _make_chunk(found, complete=not found.cut and found.rows < rows)
 
 
 def read_keys(
@@ -184,10 +184,10 @@ def read_keys(
     Where they are more bytes, the chunk is not complete, but has one at least.
     """
     if not keys:
-        return Chunk(_empty(len(table.relation.columns)), 0, 0, complete=True)
-    select = select_keys(table, keys, where, _quoting(connection))
+        return Chunk(_make_empty_columns(len(table.relation.columns)), 0, 0, complete=True)
+    select = select_keys(table, keys, where, _make_quote(connection))
     found = _copy(connection, select, len(table.relation.columns), len(keys), most_bytes, sort=True, joins=False)
-    return _chunk(found, complete=not found.cut)
+    return _make_chunk(found, complete=not found.cut)
 
 
 def read_gone(
@@ -200,7 +200,7 @@ def read_gone(
     """
     count = len(keys)
     while True:
-        select = select_gone(table, keys[:count], _quoting(connection))
+        select = select_gone(table, keys[:count], _make_quote(connection))
         found = _copy(connection, select, len(table.key), count, most_bytes, sort=True, joins=False)
         if not found.cut or count == 1:
             return found.columns, count
@@ -227,7 +227,7 @@ def read_pages(
     width = len(table.relation.columns)
     found = _copy(connection, select, width + 1, rows, most_bytes, sort=True)
     places = found.columns[-1]
-    return _chunk(
+    return _make_chunk(
         replace(found, columns=found.columns[:-1]),
         complete=not found.cut and found.rows < rows,
         last=places[-1].as_py().decode() if len(places) else after,
@@ -274,7 +274,7 @@ def _copy(
 
     def run(limit: int, room: int) -> tuple[RowMemory, bool]:
         memory = RowMemory(room)
-        with _errors(connection, of_rows=True), connection.cursor() as cursor:
+        with _translate_errors(connection, of_rows=True), connection.cursor() as cursor:
             try:
                 cursor.copy_expert(f"{settings} COPY ({select} LIMIT {limit}) TO STDOUT (FORMAT csv)", memory)
             except ValueError:  # the memory is full
@@ -286,7 +286,7 @@ def _copy(
     if cut and first and not len(memory):
         memory, cut = run(1, _LARGEST_ROW)
         cut = True
-    columns, count = memory.arrays(width)
+    columns, count = memory.parse_rows(width)
     return _Copied(columns, count, len(memory), cut)
 
 
@@ -299,23 +299,23 @@ def _stop_copy(connection: Connection) -> None:
             cursor.execute(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
 
 
-def _chunk(found: _Copied, *, complete: bool, last: str = "") -> Chunk:
+def _make_chunk(found: _Copied, *, complete: bool, last: str = "") -> Chunk:
     return Chunk(found.columns, found.rows, sum(column.nbytes for column in found.columns), complete, last)
 
 
-def _empty(width: int) -> list[pa.Array]:
+def _make_empty_columns(width: int) -> list[pa.Array]:
     return [pa.array([], pa.binary()) for _ in range(width)]
 
 
-def _quoting(connection: Connection) -> Quote:
-    return lambda text: _quoted(connection, text)
+def _make_quote(connection: Connection) -> Quote:
+    return lambda text: _quote_literal(connection, text)
 
 
-def _quoted(connection: Connection, text: str) -> str:
+def _quote_literal(connection: Connection, text: str) -> str:
     return str(Literal(text).as_string(connection))
 
 
-def _milliseconds(seconds: float) -> int:
+def _to_milliseconds(seconds: float) -> int:
     return 0 if not seconds else max(1, round(seconds * 1000))
 
 
@@ -339,7 +339,7 @@ _MAY_QUOTE_ROWS = ("22", "P0")
 
 
 @contextmanager
-def _errors(connection: Connection, *, of_rows: bool = False) -> Iterator[None]:
+def _translate_errors(connection: Connection, *, of_rows: bool = False) -> Iterator[None]:
     """of_rows: whether the statement computes with rows."""
     try:
         yield
@@ -349,11 +349,11 @@ def _errors(connection: Connection, *, of_rows: bool = False) -> Iterator[None]:
         raise ChunkTooSlow(error.diag.message_primary or "the query was cancelled") from None
     except psycopg2.Error as error:
         if (error.pgcode or "").startswith(_REFUSED):
-            raise _refused(error, of_rows) from None
+            raise _make_refusal(error, of_rows) from None
         raise from_psycopg2(error, connection.dsn) from None
 
 
-def _refused(error: psycopg2.Error, of_rows: bool) -> TableRefused:
+def _make_refusal(error: psycopg2.Error, of_rows: bool) -> TableRefused:
     code = error.pgcode or ""
     if code in _NO_TEXT:
         what = f"a row has an invalid byte sequence, or a character that UTF-8 has not ({code})"
@@ -369,10 +369,10 @@ def _refused(error: psycopg2.Error, of_rows: bool) -> TableRefused:
 
 
 @contextmanager
-def _transaction(connection: Connection) -> Iterator[None]:
+def _roll_back_on_error(connection: Connection) -> Iterator[None]:
     """A transaction that cannot be begun is over."""
     try:
-        with _errors(connection):
+        with _translate_errors(connection):
             yield
     except SourceError:
         with suppress(psycopg2.Error), connection.cursor() as cursor:

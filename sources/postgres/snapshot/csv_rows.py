@@ -28,14 +28,14 @@ class RowMemory:
         """Bytes of the rows."""
         return self._memory.tell() - len(_MARK)
 
-    def arrays(self, columns: int) -> tuple[list[pa.Array], int]:
+    def parse_rows(self, columns: int) -> tuple[list[pa.Array], int]:
         """The rows, as `binary` arrays in which NULL is null, and how many they are."""
         if not columns:
             return [], self._memory[len(_MARK) : self._memory.tell()].count(b"\n")
         if not len(self):
             return [pa.array([], pa.binary()) for _ in range(columns)], 0
         table = _parse(pa.py_buffer(self._memory).slice(0, self._memory.tell()), columns)
-        return [_one(column) for column in table.columns], table.num_rows
+        return [_join_chunks(column) for column in table.columns], table.num_rows
 
 
 def _parse(rows: pa.Buffer, columns: int) -> pa.Table:
@@ -55,5 +55,5 @@ def _parse(rows: pa.Buffer, columns: int) -> pa.Table:
     )
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _join_chunks(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -12,7 +12,7 @@ from sources.postgres.catalog import Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOptions
 from sources.postgres.snapshot.selects import select_condition
-from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
+from sources.postgres.snapshot.tables import SnapshotTable, find_refusal, list_snapshot_tables
 
 _BESIDE_CHUNKS = 2
 """Connections of a source beside those that read chunks: its walsender is none of them."""
@@ -35,26 +35,26 @@ ORDER BY 2 DESC LIMIT 3
 _OLD_MINUTES = 5
 
 
-def snapshot_findings(session: Session, options: PostgresOptions) -> Iterator[Finding]:
+def check_snapshot(session: Session, options: PostgresOptions) -> Iterator[Finding]:
     """What would keep tables from being read, or hold the snapshot up; nothing where none is to be taken."""
     snapshot = options.snapshot
     if snapshot.mode is SnapshotMode.NEVER:
         return
     # Names mean to the server what they mean to the sessions that read.
-    session.rows("SELECT set_config('search_path', '', false)")
-    published = snapshot_tables(session, options.publications, lambda _: None)
+    session.read_rows("SELECT set_config('search_path', '', false)")
+    published = list_snapshot_tables(session, options.publications, lambda _: None)
     wanted = [table for table in published if snapshot.wants(table.relation.schema, table.relation.table)]
-    slot_exists = session.slot(options.replication_slot) is not None
-    yield from _entries_for_nothing(snapshot, published)
+    slot_exists = session.find_slot(options.replication_slot) is not None
+    yield from _check_entries(snapshot, published)
     for table in wanted:
-        yield from _of_table(session, snapshot, table, slot_exists)
+        yield from _check_table(session, snapshot, table, slot_exists)
     if wanted:
-        yield from _free_connections(session, snapshot)
+        yield from _check_free_connections(session, snapshot)
         if not slot_exists:
-            yield from _old_writers(session)
+            yield from _check_old_writers(session)
 
 
-def _entries_for_nothing(snapshot: SnapshotOptions, published: Sequence[SnapshotTable]) -> Iterator[Finding]:
+def _check_entries(snapshot: SnapshotOptions, published: Sequence[SnapshotTable]) -> Iterator[Finding]:
     for key, entries in (("tables", snapshot.tables), ("where", snapshot.where)):
         for entry in entries:
             fits = TablePatterns({entry: None}).find
@@ -66,10 +66,10 @@ def _entries_for_nothing(snapshot: SnapshotOptions, published: Sequence[Snapshot
                 )
 
 
-def _of_table(
+def _check_table(
     session: Session, snapshot: SnapshotOptions, table: SnapshotTable, slot_exists: bool
 ) -> Iterator[Finding]:
-    refused = refusal(session, table)
+    refused = find_refusal(session, table)
     if refused:
         what, remedy = refused
         yield Finding(Severity.WARNING, f"{what}: the snapshot leaves the table out", remedy)
@@ -80,14 +80,14 @@ def _of_table(
             f"{table.relation} has no key: its rows are read only when the source creates its slot{exists}",
             "add a primary key, or leave it out with snapshot.tables",
         )
-    condition = snapshot.condition_of(table.relation.schema, table.relation.table)
+    condition = snapshot.find_condition(table.relation.schema, table.relation.table)
     if condition and not refused:
-        yield from _condition(session, table, condition)
+        yield from _check_condition(session, table, condition)
 
 
-def _condition(session: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
+def _check_condition(session: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
     try:
-        session.rows(f"EXPLAIN {select_condition(table, condition)}")
+        session.read_rows(f"EXPLAIN {select_condition(table, condition)}")
     except psycopg2.Error as error:
         if error.pgcode is None:
             raise
@@ -98,8 +98,8 @@ def _condition(session: Session, table: SnapshotTable, condition: str) -> Iterat
         )
 
 
-def _free_connections(session: Session, snapshot: SnapshotOptions) -> Iterator[Finding]:
-    free, needed = int(session.value(_FREE_CONNECTIONS)), snapshot.parallel + _BESIDE_CHUNKS
+def _check_free_connections(session: Session, snapshot: SnapshotOptions) -> Iterator[Finding]:
+    free, needed = int(session.read_value(_FREE_CONNECTIONS)), snapshot.parallel + _BESIDE_CHUNKS
     if free < needed:
         yield Finding(
             Severity.WARNING,
@@ -108,8 +108,8 @@ def _free_connections(session: Session, snapshot: SnapshotOptions) -> Iterator[F
         )
 
 
-def _old_writers(session: Session) -> Iterator[Finding]:
-    for who, minutes, remedy in session.rows(_OLD_WRITERS, _OLD_MINUTES, _OLD_MINUTES):
+def _check_old_writers(session: Session) -> Iterator[Finding]:
+    for who, minutes, remedy in session.read_rows(_OLD_WRITERS, _OLD_MINUTES, _OLD_MINUTES):
         yield Finding(
             Severity.WARNING,
             f"{who} has been in a transaction that writes for {minutes:.0f} minutes: the slot, and the snapshot behind "

@@ -16,28 +16,28 @@ _RUNNING = """
 """
 
 
-def next_xid(session: Session) -> int:
+def read_next_xid(session: Session) -> int:
     """A 64-bit xid behind those of all transactions that may have written their commit by now.
 
     pg_snapshot_xmax() is not behind those in progress that are younger than whatever has completed (PostgreSQL source,
     GetSnapshotData in procarray.c).
     """
-    xmax = int(session.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
-    running = [int(xid) for xid, _ in session.rows(_RUNNING)]
-    return max([xmax, *(xid + 1 for xid in _widened(running, xmax))])
+    xmax = int(session.read_value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
+    running = [int(xid) for xid, _ in session.read_rows(_RUNNING)]
+    return max([xmax, *(xid + 1 for xid in _widen_xids(running, xmax))])
 
 
-def committed_but_hidden(session: Session, in_progress: set[int], fence: Fence, before: int) -> set[int]:
+def find_hidden_xids(session: Session, in_progress: set[int], fence: Fence, before: int) -> set[int]:
     """Those of these transactions that may have committed, and those from fence.xmax up to `before`. 64-bit xids."""
-    if not session.setting("synchronous_standby_names"):
+    if not session.read_setting("synchronous_standby_names"):
         return set()
-    rows = session.rows(_RUNNING)
+    rows = session.read_rows(_RUNNING)
     at_work = {int(xid) for xid, works in rows if works}
-    others = _widened([int(xid) for xid, works in rows if not works], fence.xmax)
+    others = _widen_xids([int(xid) for xid, works in rows if not works], fence.xmax)
     hidden = {xid for xid in in_progress if xid & 0xFFFF_FFFF not in at_work}
     return hidden | {xid for xid in others if fence.xmax <= xid < before}
 
 
-def _widened(xids: list[int], near: int) -> list[int]:
+def _widen_xids(xids: list[int], near: int) -> list[int]:
     found: list[int] = Fence(near, near, (), 0, 0).widen(np.array(xids, np.uint32)).tolist()
     return found

@@ -14,7 +14,7 @@ import psycopg2
 
 from psql_streamer.lsn import Lsn
 from sources.postgres.catalog import Catalog, Session, Slot
-from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.identifiers import quote_identifier
 from sources.postgres.options import PostgresOptions
 from sources.postgres.replication import connect
 from sources.postgres.server_errors import from_psycopg2
@@ -47,9 +47,9 @@ class KeylessTables:
         try:
             self._lock(dsn, timeout)
             maker = self._maker = Session(connect(dsn, timeout, application_name), None)
-            maker.rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
-            command = f"CREATE_REPLICATION_SLOT {quoted_identifier(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
-            made = wait_for_slot(self._catalog, maker, lambda: maker.rows(command), name, on_wait)
+            maker.read_rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
+            command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
+            made = wait_for_slot(self._catalog, maker, lambda: maker.read_rows(command), name, on_wait)
             [(_, begins, self.snapshot, _)] = made
         except psycopg2.Error as error:
             self.close()
@@ -57,7 +57,7 @@ class KeylessTables:
         except BaseException:
             self.close()
             raise
-        return Slot.created(name, database, Lsn.parse(begins))
+        return Slot.make_created(name, database, Lsn.parse(begins))
 
     def _lock(self, dsn: str, timeout: float) -> None:
         self._locker = connect_reader(dsn, timeout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psql_streamer.model import text_form
+from psql_streamer.model import find_text_form
 from psql_streamer.snapshot.likeness import Likeness
 from sources.postgres.snapshot.tables import KeyColumn, SnapshotTable
 
@@ -24,15 +24,15 @@ _OF_TYPES = {
 }
 
 
-def likenesses_of(table: SnapshotTable) -> tuple[Likeness, ...]:
+def list_likenesses(table: SnapshotTable) -> tuple[Likeness, ...]:
     """Of the columns of the key, in the order of the relation's columns."""
-    return tuple(_likeness(table, column) for column in sorted(table.key, key=lambda column: column.column))
+    return tuple(_choose_likeness(table, column) for column in sorted(table.key, key=lambda column: column.column))
 
 
-def _likeness(table: SnapshotTable, column: KeyColumn) -> Likeness:
+def _choose_likeness(table: SnapshotTable, column: KeyColumn) -> Likeness:
     if column.equal != _EQUAL or not column.deterministic:
         return Likeness.ANY
-    kind = text_form(table.relation.columns[column.column].type)
+    kind = find_text_form(table.relation.columns[column.column].type)
     if kind is not None and kind.known is not None and kind.known.labels:
         return Likeness.EXACT  # the values of an enum are its labels
     schema, _, name = column.type.partition(".")

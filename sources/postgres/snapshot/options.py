@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, field_validator
 from sources.postgres.snapshot.conditions import require_condition
 from sources.snapshot import options
 from sources.snapshot.conditions import require_conditions
-from sources.snapshot.options import SnapshotMode, mode_alone
+from sources.snapshot.options import SnapshotMode, expand_mode
 
 __all__ = ["SnapshotMode", "SnapshotOption", "SnapshotOptions"]
 
@@ -24,5 +24,5 @@ class SnapshotOptions(options.SnapshotOptions):
         return require_conditions(where, require_condition)
 
 
-SnapshotOption = Annotated[SnapshotOptions, BeforeValidator(mode_alone)]
+SnapshotOption = Annotated[SnapshotOptions, BeforeValidator(expand_mode)]
 """A table, or its mode alone: `snapshot = "never"`."""

@@ -16,7 +16,7 @@ import psycopg2.extensions
 import pyarrow as pa
 
 from psql_streamer.errors import SourceRefused, SourceUnavailable
-from psql_streamer.snapshot.changed_keys import key_values, row_keys
+from psql_streamer.snapshot.changed_keys import decode_key, join_row_keys
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import HeldChunk, ReadRows
@@ -43,12 +43,12 @@ from sources.postgres.snapshot.copying import (
     read_keys,
     read_pages,
 )
-from sources.postgres.snapshot.hidden import committed_but_hidden
+from sources.postgres.snapshot.hidden import find_hidden_xids
 from sources.postgres.snapshot.keyless import KeylessTables
-from sources.postgres.snapshot.likenesses import likenesses_of
-from sources.postgres.snapshot.requests import NO_KEY, plan_tables, refusal_of_keys
-from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, refusal
-from sources.postgres.snapshot.writers import Writers, still_there, writers_of
+from sources.postgres.snapshot.likenesses import list_likenesses
+from sources.postgres.snapshot.requests import NO_KEY, find_keys_refusal, plan_tables
+from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal
+from sources.postgres.snapshot.writers import Writers, find_remaining_writers, find_writers
 from sources.snapshot.pace import Pace
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.threads import ReaderThreads
@@ -97,7 +97,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self._writers: dict[tuple[str, str], Writers] = {}  # of tables that wait for them, by snapshot and relation
 
     def begin(self, since: int, keyless: KeylessTables | None) -> None:
-        """Begin to read. since: see Delivered.unknown. keyless: tables that are read where the slot begins."""
+        """Begin to read. since: see Delivered.find_unknown. keyless: tables that are read where the slot begins."""
         self.stop()
         self._since = self._since or since
         self._keyless = keyless
@@ -196,7 +196,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             self._pace.note(task.table.relation, time.monotonic() - began)
         if not chunk.complete:
             self._tables[task.table.relation] = table
-        keys = row_keys([chunk.columns[column] for column in table.relation.key_columns])
+        keys = join_row_keys([chunk.columns[column] for column in table.relation.key_columns])
         rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order)
         self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
 
@@ -208,9 +208,9 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             raise SourceRefused(
                 f"{task.table.table} is called {relation} now", "post the keys again, to a new snapshot"
             )
-        if refused := refusal_of_keys(table):
+        if refused := find_keys_refusal(table):
             raise SourceRefused(*refused)
-        documents = task.documents[: self._pace_of_keys.rows(relation.id)]
+        documents = task.documents[: self._pace_of_keys.choose_chunk_rows(relation.id)]
         try:
             wanted = read_key_documents(
                 documents, [relation.columns[column] for column in relation.key_columns], task.form, task.first
@@ -225,8 +225,8 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
                 "correct the keys, or the form that they are said to have",
             ) from None
         self._pace_of_keys.note(relation.id, time.monotonic() - began)
-        rows = _of_keys(fence, table, gone)
-        self._schedule.bring_keys(task, rows, likenesses_of(table), looked_up)
+        rows = _make_gone_rows(fence, table, gone)
+        self._schedule.bring_keys(task, rows, list_likenesses(table), looked_up)
 
     def _is_seen_whole(self, task: Read | Check, session: Session, stopping: threading.Event) -> bool:
         """Whether what was written to the table before it was published is seen, so that it can be read at all.
@@ -238,10 +238,14 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         place = task.run.id, task.table.relation
         with self._lock:
             writers = self._writers.get(place)
-        left = writers_of(session, int(task.table.relation)) if writers is None else still_there(session, writers)
+        left = (
+            find_writers(session, int(task.table.relation))
+            if writers is None
+            else find_remaining_writers(session, writers)
+        )
         ends = time.monotonic() + _WRITERS_SECONDS
         while left and time.monotonic() < ends and not stopping.wait(_HIDDEN_PAUSE_SECONDS):
-            left = still_there(session, left)
+            left = find_remaining_writers(session, left)
         with self._lock:
             self._writers.pop(place, None)
             if left:
@@ -284,7 +288,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             raise SourceRefused(f"{task.table.table} is no longer there, or no longer published", "")
         if not table.key:
             raise SourceRefused(f"{table.relation} {NO_KEY[0]}", NO_KEY[1])
-        if refused := refusal(session, table):
+        if refused := find_refusal(session, table):
             raise SourceRefused(*refused)
         return table
 
@@ -300,9 +304,9 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         since = time.monotonic()
         while not stopping.is_set() and not task.chunk.dropped:
             fence = begin(connection, table, _CHUNK_LOCK_SECONDS, self._options.snapshot.chunk_time * _SLOWEST)
-            hidden, unknown = self._schedule.ask_given(partial(self._not_seen, task.chunk.held, fence))
+            hidden, unknown = self._schedule.ask_given(partial(self._find_unseen, task.chunk.held, fence))
             if unknown or fence.xmax < self._since:
-                hidden |= committed_but_hidden(session, unknown, fence, self._since)
+                hidden |= find_hidden_xids(session, unknown, fence, self._since)
             if not hidden:
                 return fence
             end(connection)
@@ -311,18 +315,20 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             stopping.wait(_HIDDEN_PAUSE_SECONDS)
         return None
 
-    def _not_seen(self, held: HeldChunk, fence: Fence, given: Delivered) -> tuple[set[int], set[int]]:
-        return given.hidden_since(fence, held.turn, held.latest), given.unknown(fence, self._since)
+    def _find_unseen(self, held: HeldChunk, fence: Fence, given: Delivered) -> tuple[set[int], set[int]]:
+        return given.find_hidden_since(fence, held.turn, held.latest), given.find_unknown(fence, self._since)
 
     def _copy(self, task: Read, table: SnapshotTable, connection: psycopg2.extensions.connection) -> Chunk:
         most_bytes, where, width = self._options.snapshot.chunk_bytes, task.table.where, len(table.key)
         if task.keys is not None:
-            return read_keys(connection, table, [key_values(key, width) for key in task.keys], where, most_bytes)
-        after = None if task.after is None else key_values(task.after, width)
-        return read_chunk(connection, table, after, where, self._pace.rows(task.table.relation), most_bytes)
+            return read_keys(connection, table, [decode_key(key, width) for key in task.keys], where, most_bytes)
+        after = None if task.after is None else decode_key(task.after, width)
+        return read_chunk(
+            connection, table, after, where, self._pace.choose_chunk_rows(task.table.relation), most_bytes
+        )
 
     @contextlib.contextmanager
-    def session(self) -> Iterator[ReadingSession]:
+    def open_session(self) -> Iterator[ReadingSession]:
         dsn = self._options.connection_string
         connection = connect_reader(dsn, self._options.timeout, APPLICATION_NAME)
         session = Session(connection, ANSWER_SECONDS)
@@ -331,16 +337,16 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         try:
             yield connection, session
         except psycopg2.Error as error:
-            raise session.aborted_error() or from_psycopg2(error, dsn) from None
+            raise session.find_abort_error() or from_psycopg2(error, dsn) from None
         finally:
             with self._lock:
                 self._sessions.discard(session)
             session.close()
 
 
-def _of_keys(fence: Fence, table: SnapshotTable, columns: list[pa.Array]) -> ReadRows:
+def _make_gone_rows(fence: Fence, table: SnapshotTable, columns: list[pa.Array]) -> ReadRows:
     """Keys that are gone, as rows that have nothing else; each once. columns: of the key."""
-    keys = row_keys(columns)
+    keys = join_row_keys(columns)
     if len(keys.unique()) < len(keys):
         first = {key: at for at, key in reversed(list(enumerate(keys.to_pylist())))}
         once = pa.array(sorted(first.values()))
@@ -369,5 +375,5 @@ def _write_out_wal(session: Session) -> None:
 
     PostgreSQL source, RecordTransactionCommit. On a standby nothing is left unwritten.
     """
-    if not session.value("SELECT pg_is_in_recovery()"):
-        session.value("SELECT pg_logical_emit_message(true, %s, '')", MESSAGE_PREFIX)
+    if not session.read_value("SELECT pg_is_in_recovery()"):
+        session.read_value("SELECT pg_logical_emit_message(true, %s, '')", MESSAGE_PREFIX)

@@ -11,7 +11,7 @@ from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.postgres.catalog import Session
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.conditions import require_condition
-from sources.postgres.snapshot.tables import SnapshotTable, refusal, snapshot_tables
+from sources.postgres.snapshot.tables import SnapshotTable, find_refusal, list_snapshot_tables
 from sources.snapshot.conditions import require_requested
 
 NO_KEY = (
@@ -26,7 +26,7 @@ def find_tables(
     """The tables that are asked for, each with its condition. No request stands for every table."""
     patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
     found = []
-    for table in snapshot_tables(session, publications, types.resolve):
+    for table in list_snapshot_tables(session, publications, types.resolve):
         fit = patterns.find(table.relation.schema, table.relation.table)
         if fit is not None:
             found.append((table, fit.value))
@@ -49,7 +49,7 @@ def plan_tables(
         relation = table.relation.id
         run = TableRun(str(table.relation), relation, where, estimated_rows=table.estimated_rows)
         run.keyless = relation in keyless
-        if not run.keyless and (refused := _refusal(session, table)):
+        if not run.keyless and (refused := _find_request_refusal(session, table)):
             run.fail(": ".join(refused))
         found.append((run, table))
     return found
@@ -60,7 +60,7 @@ def find_keyless(
 ) -> list[SnapshotTable]:
     """Those of the tables that have no key, and that this role may read."""
     found = find_tables(session, requested, publications, types)
-    return [table for table, _ in found if not table.key and table.parts and refusal(session, table) is None]
+    return [table for table, _ in found if not table.key and table.parts and find_refusal(session, table) is None]
 
 
 def review(session: Session, request: SnapshotRequest, publications: Sequence[str], types: ServerTypes) -> None:
@@ -71,7 +71,7 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
     found = find_tables(session, request.tables, publications, types)
     if request.keys is not None:
         for table, _ in found:
-            if refused := refusal_of_keys(table):
+            if refused := find_keys_refusal(table):
                 raise SourceRefused(*refused)
     names = {name for table, _ in found for name in (str(table.relation), table.relation.table)}
     listed = ", ".join(f'"{name}"' for name in publications)
@@ -85,11 +85,11 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
         raise SourceRefused(f"the publication {listed} has none of these tables", "name a table that it has")
     for table, _ in found:
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
-        if exactly and (refused := _refusal(session, table)):
+        if exactly and (refused := _find_request_refusal(session, table)):
             raise SourceRefused(*refused)
 
 
-def refusal_of_keys(table: SnapshotTable) -> tuple[str, str] | None:
+def find_keys_refusal(table: SnapshotTable) -> tuple[str, str] | None:
     """Why nobody can say which keys of the table are gone: what, and the remedy. None where one can."""
     if table.all_rows_are_streamed:
         return None
@@ -100,7 +100,7 @@ def refusal_of_keys(table: SnapshotTable) -> tuple[str, str] | None:
     return what, "ALTER PUBLICATION ... SET (publish = 'insert, update, delete, truncate')"
 
 
-def _refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
+def _find_request_refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
     if not table.key:
         return f"{table.relation} {NO_KEY[0]}", NO_KEY[1]
-    return refusal(session, table)
+    return find_refusal(session, table)

@@ -17,7 +17,7 @@ from psql_streamer.model import (
     TransactionMetadata,
 )
 from psql_streamer.pgoutput.decoder import Decoder
-from psql_streamer.snapshot.batches import snapshot_batch
+from psql_streamer.snapshot.batches import make_snapshot_batch
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.progress import decode_runs
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
@@ -27,7 +27,7 @@ from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
 from sources.postgres.snapshot.requests import find_keyless, review
-from sources.snapshot.beside import SnapshotsBesideStream, state_of
+from sources.snapshot.beside import SnapshotsBesideStream, read_state
 
 
 class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
@@ -44,7 +44,7 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
 
     def must_begin_anew(self, position: Position | None) -> bool:
         """Whether a stop came while tables without a key were read: that goes on with another slot alone."""
-        runs = decode_runs(state_of(position))
+        runs = decode_runs(read_state(position))
         return any(run.has_keyless_left for run in runs) or (position is None and self._keyless_unfinished)
 
     def follow_gap(self, position: Position | None) -> bool:
@@ -68,7 +68,7 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
         """
         begins_own = self._begins_own(position)
         self._own.note_start()
-        self._schedule.resume(state_of(position), self.must_begin_anew(position))
+        self._schedule.resume(read_state(position), self.must_begin_anew(position))
         if begins_own:
             self._schedule.add(own := self._own.make())
         if keyless is not None:
@@ -97,26 +97,26 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
         if any(message.prefix == MESSAGE_PREFIX for message in batch.messages):
             batch = replace(batch, messages=tuple(filter(_is_others, batch.messages)))
         self._stream_is_next = False
-        return replace(batch, position=self._position(batch.position))
+        return replace(batch, position=self._add_snapshot_state(batch.position))
 
-    def next_batch(self, source: SourceInfo, decoder: Decoder, metadata: bool) -> Batch | None:
+    def take_next_batch(self, source: SourceInfo, decoder: Decoder, metadata: bool) -> Batch | None:
         """Rows that may be given where the stream stands, or a move of the position; None for neither."""
         self._take_turn()
         if decoder.in_transaction:
             self._schedule.note_open_transaction()
             return None
-        given = self._schedule.next_piece(decoder.reached, self._options.batch_size, self._options.batch_bytes)
+        given = self._schedule.take_next_piece(decoder.reached, self._options.batch_size, self._options.batch_bytes)
         moment = time.monotonic()
         if given is None:
             if not self._schedule.has_news:
                 return None
-            position = self._position(decoder.position.position)
+            position = self._add_snapshot_state(decoder.position.position)
             return Batch(source, position, NO_TRANSACTIONS, received_at=moment)
         self._waker.wake()  # there may be more
         relation, change = decoder.learn(given.piece.relation)
-        return snapshot_batch(
+        return make_snapshot_batch(
             source,
-            self._position(decoder.position.position),
+            self._add_snapshot_state(decoder.position.position),
             replace(given.piece, relation=relation),
             SnapshotRows(given.run.id, given.run.on_demand),
             # No commit record lies at the number before it, because WAL records are aligned.
@@ -137,7 +137,7 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
 
     def review(self, request: SnapshotRequest) -> None:
         """See Source.review_snapshot."""
-        with self._catalog.session() as session:
+        with self._catalog.open_session() as session:
             review(session, request, self._options.publications, self._types)
 
     def _begins_own(self, position: Position | None) -> bool:

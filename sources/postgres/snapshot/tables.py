@@ -15,7 +15,7 @@ from psql_streamer.model import Column, Relation, ReplicaIdentity
 from psql_streamer.pgtype import PgType, PostgresType
 from psql_streamer.snapshot.changed_keys import describe_key
 from sources.postgres.catalog import Session
-from sources.postgres.identifiers import quoted_identifier
+from sources.postgres.identifiers import quote_identifier
 
 _FILTERS_AND_LISTS, _GENERATED_COLUMNS = 150000, 180000
 """The releases (server_version_num) that brought row filters, column lists and FOR TABLES IN SCHEMA, and generated
@@ -194,14 +194,14 @@ class SnapshotTable:
     @property
     def name(self) -> str:
         """SQL of its name."""
-        return f"{quoted_identifier(self.relation.schema)}.{quoted_identifier(self.relation.table)}"
+        return f"{quote_identifier(self.relation.schema)}.{quote_identifier(self.relation.table)}"
 
 
 Resolve = Callable[[int], PgType | None]
 """What a type's OID stands for."""
 
 
-def snapshot_tables(session: Session, publications: Sequence[str], resolve: Resolve) -> list[SnapshotTable]:
+def list_snapshot_tables(session: Session, publications: Sequence[str], resolve: Resolve) -> list[SnapshotTable]:
     """The tables of publications, by schema and name.
 
     A partitioned table stands for itself or by its partitions, as publish_via_partition_root has it.
@@ -216,12 +216,12 @@ def describe_shape(session: Session, oid: int, publications: Sequence[str], reso
 
 
 def _ask(session: Session, publications: Sequence[str], resolve: Resolve, oid: int | None) -> list[SnapshotTable]:
-    query = _query(int(session.setting("server_version_num")), one=oid is not None)
-    rows = session.rows(query, list(publications), oid)
-    return [_table(row, resolve) for row in rows]
+    query = _build_query(int(session.read_setting("server_version_num")), one=oid is not None)
+    rows = session.read_rows(query, list(publications), oid)
+    return [_make_table(row, resolve) for row in rows]
 
 
-def _query(version: int, *, one: bool) -> str:
+def _build_query(version: int, *, one: bool) -> str:
     with_lists = version >= _FILTERS_AND_LISTS
     return _TABLES.format(
         stored="p.pubgencols = 's'" if version >= _GENERATED_COLUMNS else "false",
@@ -236,7 +236,7 @@ def _query(version: int, *, one: bool) -> str:
     )
 
 
-def _table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
+def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
     oid, schema, table, identity, kind, streamed, all_streamed, filters, columns, key, parts = row
     columns, key, parts = columns or [], key or [], parts or []
     place = {number: at for at, (number, *_) in enumerate(columns)}
@@ -256,9 +256,9 @@ def _table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         only=kind == "r",
         row_filter=" OR ".join(f"({condition})" for condition in filters or ()),
         estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
-        key=_key(key, place) if keys <= place.keys() else (),
+        key=_make_key(key, place) if keys <= place.keys() else (),
         parts=tuple(
-            Part(f"{quoted_identifier(of)}.{quoted_identifier(name)}", int(pages), part_kind == "f")
+            Part(f"{quote_identifier(of)}.{quote_identifier(name)}", int(pages), part_kind == "f")
             for of, name, part_kind, _, pages in parts
         ),
         rows_are_streamed=bool(streamed),
@@ -266,7 +266,7 @@ def _table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
     )
 
 
-def _key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyColumn, ...]:
+def _make_key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyColumn, ...]:
     return tuple(
         KeyColumn(
             place[number],
@@ -295,7 +295,7 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 """
 
 
-def refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
+def find_refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
     """Why the table cannot be read by this role: what, and the remedy; None when it can be, or is gone."""
     relation = table.relation
     if not table.rows_are_streamed:
@@ -309,11 +309,11 @@ def refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
             f"{relation} has the foreign table {foreign[0]} as a partition, whose rows are not in the stream",
             "publish its other partitions themselves, or leave the table out",
         )
-    rows = session.rows(_RIGHTS, table.oid)
-    return _refused(relation, table.name, *rows[0]) if rows else None
+    rows = session.read_rows(_RIGHTS, table.oid)
+    return _find_rights_refusal(relation, table.name, *rows[0]) if rows else None
 
 
-def _refused(
+def _find_rights_refusal(
     relation: Relation, name: str, usable: bool, readable: bool, row_security: bool, role: str, schema: str
 ) -> tuple[str, str] | None:
     if not usable:

@@ -43,18 +43,18 @@ class Writers:
         return bool(self.xids or self.before)
 
 
-def writers_of(session: Session, oid: int) -> Writers:
+def find_writers(session: Session, oid: int) -> Writers:
     """Those of a table, and of its partitions."""
-    if session.value("SELECT pg_is_in_recovery()"):
-        return Writers((), int(session.value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")))
-    return Writers([int(xid) for (xid,) in session.rows(_WRITERS, oid, oid)])
+    if session.read_value("SELECT pg_is_in_recovery()"):
+        return Writers((), int(session.read_value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")))
+    return Writers([int(xid) for (xid,) in session.read_rows(_WRITERS, oid, oid)])
 
 
-def still_there(session: Session, writers: Writers) -> Writers:
+def find_remaining_writers(session: Session, writers: Writers) -> Writers:
     """Those of these transactions whose changes are not seen by others yet."""
     if writers.before:
-        oldest = int(session.value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text"))
+        oldest = int(session.read_value("SELECT pg_snapshot_xmin(pg_current_snapshot())::text"))
         return writers if oldest < writers.before else Writers(())
     if not writers.xids:
         return writers
-    return Writers([int(xid) for (xid,) in session.rows(_LEFT, list(writers.xids))])
+    return Writers([int(xid) for (xid,) in session.read_rows(_LEFT, list(writers.xids))])

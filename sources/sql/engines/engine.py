@@ -53,14 +53,14 @@ class Described:
 _INTEGERS = {OIDS["int2"], OIDS["int4"], OIDS["int8"]}
 
 
-def like(name: str, typmod: int = -1) -> PostgresType:
+def make_type(name: str, typmod: int = -1) -> PostgresType:
     """A built-in type of PostgreSQL's."""
     return PostgresType(OIDS[name], typmod)
 
 
-def numeric_like(precision: int | None, scale: int | None) -> PostgresType:
+def make_numeric_type(precision: int | None, scale: int | None) -> PostgresType:
     """numeric(precision, scale), or numeric alone where the precision is not known."""
-    return like("numeric", VARHDRSZ + (precision << 16 | (scale or 0) & 0x7FF) if precision else -1)
+    return make_type("numeric", VARHDRSZ + (precision << 16 | (scale or 0) & 0x7FF) if precision else -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class AnyEngine:
     def cancel(self, connection: Any) -> None:
         """Make the driver's connection give up what another thread waits for in it."""
 
-    def identity(self, connection: Connection) -> Mapping[str, str]:  # noqa: ARG002 - for servers that have one
+    def read_identity(self, connection: Connection) -> Mapping[str, str]:  # noqa: ARG002 - for servers that have one
         """What tells this database from another one under the same address."""
         return {}
 
@@ -126,23 +126,25 @@ class AnyEngine:
     def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
         """The columns of a table or view, as they are in this transaction."""
         found = sa.inspect(connection).get_columns(table.table, schema=table.schema or None)
-        return [_described(one) for one in found]
+        return [_describe_column(one) for one in found]
 
     def describe_query(self, connection: Connection, query: sa.TextClause) -> Sequence[Described]:
         """The columns of a query."""
         with connection.execute(sa.select(sa.text("*")).select_from(query).where(sa.false())) as result:
             names = list(result.keys())
-        return [Described(name, TextType("unknown", like("json")), render=values.any_json) for name in names]
+        return [
+            Described(name, TextType("unknown", make_type("json")), render=values.render_any_json) for name in names
+        ]
 
-    def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
+    def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
         """Transactions that are open now and may have written to a table; None where it cannot be said."""
         return None
 
-    def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
+    def find_highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
         """The largest value that the server has given a key, whether its row is there or not; None: it does not say."""
         return None
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:  # noqa: ARG002
+    def find_sequence_problem(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:  # noqa: ARG002
         """Why the values of a key, or of one of its columns, are not given in ascending order; empty where they are, or
         nobody says.
         """
@@ -157,7 +159,7 @@ class AnyEngine:
         return ()
 
 
-def _described(column: Mapping[str, Any]) -> Described:
+def _describe_column(column: Mapping[str, Any]) -> Described:
     """A column of SQLAlchemy's reflection."""
     kind = column["type"]
     native = str(kind).lower()
@@ -166,20 +168,22 @@ def _described(column: Mapping[str, Any]) -> Described:
         if isinstance(kind, known):
             return Described(column["name"], TextType(native, form), nullable, render=render, ordered=ordered)
     if isinstance(kind, sa.Numeric):
-        form = numeric_like(kind.precision, kind.scale)
-        return Described(column["name"], TextType(native, form), nullable, render=values.numbers(kind.scale or 0))
+        form = make_numeric_type(kind.precision, kind.scale)
+        return Described(
+            column["name"], TextType(native, form), nullable, render=values.make_number_render(kind.scale or 0)
+        )
     if isinstance(kind, sa.DateTime):
-        form = like("timestamptz" if kind.timezone else "timestamp")
+        form = make_type("timestamptz" if kind.timezone else "timestamp")
         return Described(column["name"], TextType(native, form), nullable)
-    return Described(column["name"], TextType(native, like("text")), nullable)
+    return Described(column["name"], TextType(native, make_type("text")), nullable)
 
 
 _BY_CLASS: tuple[tuple[type[Any], PostgresType, Render, bool], ...] = (
-    (sa.Boolean, like("bool"), values.flags, False),
-    (sa.Integer, like("int8"), values.digits, True),
-    (sa.JSON, like("json"), values.documents, False),
-    (sa.LargeBinary, like("bytea"), values.hexes, False),
-    (sa.Date, like("date"), values.as_text, True),
-    (sa.Time, like("time"), values.as_text, True),
-    (sa.Float, like("float8"), values.floats, False),
+    (sa.Boolean, make_type("bool"), values.render_flags, False),
+    (sa.Integer, make_type("int8"), values.render_digits, True),
+    (sa.JSON, make_type("json"), values.render_documents, False),
+    (sa.LargeBinary, make_type("bytea"), values.render_hexes, False),
+    (sa.Date, make_type("date"), values.as_text, True),
+    (sa.Time, make_type("time"), values.as_text, True),
+    (sa.Float, make_type("float8"), values.render_floats, False),
 )

@@ -17,6 +17,6 @@ _BY_DIALECT: dict[str, type[AnyEngine]] = {
 }
 
 
-def engine_of(url: URL, timeout: float) -> AnyEngine:
+def make_engine(url: URL, timeout: float) -> AnyEngine:
     """What the source knows of this database. timeout: seconds for each look at it."""
     return _BY_DIALECT.get(url.get_backend_name(), AnyEngine)(url, timeout)

@@ -16,8 +16,8 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
-from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, like, numeric_like
-from sources.sql.engines.mysql_keys import unsafe_generator
+from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, make_numeric_type, make_type
+from sources.sql.engines.mysql_keys import find_generator_problem
 from sources.sql.engines.mysql_session import END_SECONDS, MysqlSession, end_session, read_session, wake_reader
 from sources.sql.names import TableName
 from sources.sql.values import Render
@@ -51,34 +51,34 @@ WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 """)
 
 _FORMS: Mapping[str, tuple[PostgresType, Render, bool]] = {
-    "tinyint": (like("int2"), values.as_text, True),
-    "smallint": (like("int2"), values.as_text, True),
-    "mediumint": (like("int4"), values.as_text, True),
-    "int": (like("int4"), values.as_text, True),
-    "bigint": (like("int8"), values.as_text, True),
-    "year": (like("int4"), values.unpadded, True),
-    "float": (like("float4"), values.short_floats, False),
-    "double": (like("float8"), values.floats, False),
-    "date": (like("date"), values.as_text, True),
-    "time": (like("time"), values.moments(), True),
-    "datetime": (like("timestamp"), values.moments(), True),
-    "timestamp": (like("timestamptz"), values.moments("+00"), True),
-    "json": (like("json"), values.documents, False),
-    "uuid": (like("uuid"), values.as_text, False),
-    "char": (like("text"), values.strings, True),
-    "varchar": (like("text"), values.strings, True),
-    "tinytext": (like("text"), values.strings, True),
-    "text": (like("text"), values.strings, True),
-    "mediumtext": (like("text"), values.strings, True),
-    "longtext": (like("text"), values.strings, True),
-    "enum": (like("text"), values.strings, False),
-    "set": (like("text"), values.strings, False),
+    "tinyint": (make_type("int2"), values.as_text, True),
+    "smallint": (make_type("int2"), values.as_text, True),
+    "mediumint": (make_type("int4"), values.as_text, True),
+    "int": (make_type("int4"), values.as_text, True),
+    "bigint": (make_type("int8"), values.as_text, True),
+    "year": (make_type("int4"), values.render_unpadded, True),
+    "float": (make_type("float4"), values.render_short_floats, False),
+    "double": (make_type("float8"), values.render_floats, False),
+    "date": (make_type("date"), values.as_text, True),
+    "time": (make_type("time"), values.make_moment_render(), True),
+    "datetime": (make_type("timestamp"), values.make_moment_render(), True),
+    "timestamp": (make_type("timestamptz"), values.make_moment_render("+00"), True),
+    "json": (make_type("json"), values.render_documents, False),
+    "uuid": (make_type("uuid"), values.as_text, False),
+    "char": (make_type("text"), values.render_strings, True),
+    "varchar": (make_type("text"), values.render_strings, True),
+    "tinytext": (make_type("text"), values.render_strings, True),
+    "text": (make_type("text"), values.render_strings, True),
+    "mediumtext": (make_type("text"), values.render_strings, True),
+    "longtext": (make_type("text"), values.render_strings, True),
+    "enum": (make_type("text"), values.render_strings, False),
+    "set": (make_type("text"), values.render_strings, False),
 }
 
 _UNSIGNED: Mapping[str, PostgresType] = {
-    "smallint": like("int4"),
-    "int": like("int8"),
-    "bigint": numeric_like(20, 0),
+    "smallint": make_type("int4"),
+    "int": make_type("int8"),
+    "bigint": make_numeric_type(20, 0),
 }
 
 _PROCESS_MISSING = (1227, 1142, 1044)
@@ -116,9 +116,9 @@ class MysqlEngine(AnyEngine):
 
     def connect_arguments(self) -> Mapping[str, Any]:
         seconds = max(2, int(self._timeout))
-        return self._arguments(seconds, seconds + 5)
+        return self._make_connect_arguments(seconds, seconds + 5)
 
-    def _arguments(self, connect_timeout: float, read_timeout: float) -> Mapping[str, Any]:
+    def _make_connect_arguments(self, connect_timeout: float, read_timeout: float) -> Mapping[str, Any]:
         if self._url.get_driver_name() != "pymysql":
             return {}
         from pymysql.converters import encoders
@@ -135,9 +135,9 @@ class MysqlEngine(AnyEngine):
         """End the session, too: the statement would run on at the server, and wait for what it waits for."""
         wake_reader(connection)
         if session := self._sessions.get(connection):
-            end_session(session, self._url, self._arguments(END_SECONDS, END_SECONDS))
+            end_session(session, self._url, self._make_connect_arguments(END_SECONDS, END_SECONDS))
 
-    def identity(self, connection: Connection) -> Mapping[str, str]:
+    def read_identity(self, connection: Connection) -> Mapping[str, str]:
         found = connection.exec_driver_sql("SHOW GLOBAL VARIABLES LIKE 'server_uuid'").first()
         return {"server uuid": str(found[1])} if found else {}
 
@@ -146,11 +146,13 @@ class MysqlEngine(AnyEngine):
         if not found:
             raise SourceRefused(f"table {table} does not exist", "correct tables in the configuration, or create it")
         return [
-            _described(_str(name), _str(kind), _str(native), _str(nullable) == "YES", precision, scale)
+            _describe_column(
+                _to_text(name), _to_text(kind), _to_text(native), _to_text(nullable) == "YES", precision, scale
+            )
             for name, kind, native, nullable, precision, scale in found
         ]
 
-    def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
+    def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
         """None, too, where this user may not ask, where a table's engine has transactions of its own, and on a replica,
         which may commit in another order than it should. One look is for all tables.
         """
@@ -166,7 +168,7 @@ class MysqlEngine(AnyEngine):
     def _does_tell(self, connection: Connection, table: TableName) -> bool:
         if table not in self._tells:
             what = {"schema": table.schema or None, "table": table.table}
-            self._tells[table] = _str(connection.execute(_ENGINE, what).scalar()) in _TELLING
+            self._tells[table] = _to_text(connection.execute(_ENGINE, what).scalar()) in _TELLING
         return self._tells[table]
 
     def _look(self, connection: Connection) -> Writers | None:
@@ -184,18 +186,18 @@ class MysqlEngine(AnyEngine):
         finally:
             connection.rollback()
         names = frozenset(
-            _name(number, thread, started)
+            _describe_transaction(number, thread, started)
             for number, thread, started, writes, own in found
             if str(writes) == "1" and str(thread) != str(own)
         )
         return Writers(names, began, known=any(str(thread) == str(own) for _, thread, _, _, own in found))
 
-    def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
+    def find_highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
         found = connection.execute(_HIGHEST, {"schema": table.schema or None, "table": table.table}).scalar()
         return None if found is None else int(found)
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
-        return unsafe_generator(connection, table, key)
+    def find_sequence_problem(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
+        return find_generator_problem(connection, table, key)
 
     def check(self, connection: Connection) -> Iterable[Finding]:
         if _is_replica(connection):
@@ -204,7 +206,7 @@ class MysqlEngine(AnyEngine):
                 "the server is a replica (read_only), which may commit in another order: rows are read after `settle`",
                 "let the url name the primary, or set settle longer than the longest transaction and the replica's lag",
             )
-        elif self.writers(connection, TableName("", ""), ()) is None:
+        elif self.find_writers(connection, TableName("", ""), ()) is None:
             yield Finding(
                 Severity.WARNING,
                 "this user may not see who writes (information_schema.innodb_trx): rows are read after `settle`",
@@ -212,7 +214,7 @@ class MysqlEngine(AnyEngine):
             )
 
 
-def _name(number: object, thread: object, started: object) -> str:
+def _describe_transaction(number: object, thread: object, started: object) -> str:
     """What stays the same from the first row that a transaction writes to its end.
 
     Its session does not: a prepared transaction has none when its client is gone, and at MySQL from XA PREPARE on. The
@@ -225,25 +227,25 @@ def _is_replica(connection: Connection) -> bool:
     return str(connection.exec_driver_sql("SELECT @@global.read_only").scalar()) not in ("0", "OFF", "False")
 
 
-def _str(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _described(name: str, kind: str, native: str, nullable: bool, precision: Any, scale: Any) -> Described:
-    form, render, ordered = _FORMS.get(kind, (like("bytea"), values.hexes, False))
+def _describe_column(name: str, kind: str, native: str, nullable: bool, precision: Any, scale: Any) -> Described:
+    form, render, ordered = _FORMS.get(kind, (make_type("bytea"), values.render_hexes, False))
     select: Callable[[sa.ColumnElement[Any]], sa.ColumnElement[Any]] = as_it_is
     if "unsigned" in native:
         form = _UNSIGNED.get(kind, form)
     if kind == "decimal":
-        form, render, ordered = numeric_like(int(precision), int(scale)), values.as_text, True
+        form, render, ordered = make_numeric_type(int(precision), int(scale)), values.as_text, True
     if "zerofill" in native and kind not in ("float", "double"):
-        render = values.unpadded
+        render = values.render_unpadded
     if kind == "bit":
-        form, render = like("bit", int(precision)), values.bit_strings(int(precision))
+        form, render = make_type("bit", int(precision)), values.make_bit_render(int(precision))
     if kind == "float":
         select = _as_double
     if kind in ("inet4", "inet6"):
-        form, render = like("text"), values.as_text
+        form, render = make_type("text"), values.as_text
     return Described(name, TextType(native, form), nullable, select, render, ordered)
 
 

@@ -25,21 +25,21 @@ _NEXT_VALUE = re.compile(r"nextval\(((?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`)\)", re
 _RIGHT_MISSING = 1142
 
 
-def unsafe_generator(connection: Connection, table: TableName, key: Sequence[str]) -> str:
+def find_generator_problem(connection: Connection, table: TableName, key: Sequence[str]) -> str:
     """Why the values of a key are not given in ascending order; empty where they are, or nobody says."""
     found = connection.execute(_COLUMNS, {"schema": table.schema or None, "table": table.table}).all()
-    columns = [tuple(map(_str, one)) for one in found]
+    columns = [tuple(map(_to_text, one)) for one in found]
     parts = [(extra, default) for name, extra, default, _ in columns if name in key]
     sequences = [named[1] for _, default in parts if (named := _NEXT_VALUE.fullmatch(default))]
     is_view = any(kind != "BASE TABLE" for *_, kind in columns)
     if is_view or sequences or any("auto_increment" in extra.lower() for extra, _ in parts):
-        step = int(_str(connection.exec_driver_sql("SELECT @@global.auto_increment_increment").scalar()))
+        step = int(_to_text(connection.exec_driver_sql("SELECT @@global.auto_increment_increment").scalar()))
         if step > 1:
             return f"auto_increment_increment is {step}: other servers give keys, too"
-    return next((unsafe for name in sequences if (unsafe := _unsafe_sequence(connection, name))), "")
+    return next((unsafe for name in sequences if (unsafe := _find_sequence_problem(connection, name))), "")
 
 
-def _unsafe_sequence(connection: Connection, name: str) -> str:
+def _find_sequence_problem(connection: Connection, name: str) -> str:
     """name: as it stands in SQL."""
     try:
         found = connection.exec_driver_sql(f"SELECT increment, cycle_option FROM {name}".replace("%", "%%")).one()  # noqa: S608
@@ -47,11 +47,11 @@ def _unsafe_sequence(connection: Connection, name: str) -> str:
         if getattr(error.orig, "args", (0,))[0] == _RIGHT_MISSING:
             return ""
         raise
-    increment, cycles = (int(_str(one)) for one in found)
+    increment, cycles = (int(_to_text(one)) for one in found)
     if increment < 0:
         return f"sequence {name} has INCREMENT {increment}: its values descend"
     return f"sequence {name} has CYCLE: its values start over" if cycles else ""
 
 
-def _str(value: object) -> str:
+def _to_text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)

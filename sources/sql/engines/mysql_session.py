@@ -37,7 +37,7 @@ class MysqlSession:
 def read_session(cursor: Any) -> MysqlSession:
     """The session of a cursor of the driver."""
     cursor.execute(_SESSION)
-    return _session(cursor.fetchone())
+    return _make_session(cursor.fetchone())
 
 
 def end_session(session: MysqlSession, url: URL, connect_arguments: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ def end_session(session: MysqlSession, url: URL, connect_arguments: Mapping[str,
         left = f"no answer for {END_SECONDS:g} s"
     else:
         try:
-            left = call.result()
+            left = call.require_result()
         except sa.exc.SQLAlchemyError as error:
             left = str(from_sqlalchemy(error, url, "KILL"))
     if left:
@@ -76,7 +76,7 @@ def _kill(session: MysqlSession, url: URL, connect_arguments: Mapping[str, Any])
     """Why it was not ended; empty when it is gone."""
     engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=dict(connect_arguments), hide_parameters=True)
     with engine.connect() as connection:
-        server = _session(connection.exec_driver_sql(_SESSION).one()).server
+        server = _make_session(connection.exec_driver_sql(_SESSION).one()).server
         if server != session.server:
             return f"the url leads to {server[0]} now"
         try:
@@ -87,6 +87,6 @@ def _kill(session: MysqlSession, url: URL, connect_arguments: Mapping[str, Any])
     return ""
 
 
-def _session(row: Sequence[Any]) -> MysqlSession:
+def _make_session(row: Sequence[Any]) -> MysqlSession:
     number, host, server = row
     return MysqlSession(int(number), (str(host), str(server)))

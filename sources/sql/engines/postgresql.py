@@ -16,7 +16,7 @@ from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from sources.sql import values
-from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, like
+from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, make_type
 from sources.sql.names import TableName
 
 _SETTINGS = """
@@ -120,18 +120,18 @@ class PostgresqlEngine(AnyEngine):
     def cancel(self, connection: Any) -> None:
         connection.cancel()
 
-    def identity(self, connection: Connection) -> Mapping[str, str]:
+    def read_identity(self, connection: Connection) -> Mapping[str, str]:
         may = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
         if not connection.exec_driver_sql(may).scalar():
             return {}
         return {"system identifier": str(connection.exec_driver_sql(_SYSTEM).scalar())}
 
     def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
-        found = connection.execute(_COLUMNS, {"table": _quoted(table)}).all()
+        found = connection.execute(_COLUMNS, {"table": _quote_table(table)}).all()
         if not found:
             raise SourceRefused(f"table {table} does not exist", "correct tables in the configuration, or create it")
         return [
-            _described(name, PostgresType(oid, modifier), native, not required)
+            _describe_column(name, PostgresType(oid, modifier), native, not required)
             for name, oid, modifier, native, required in found
         ]
 
@@ -140,22 +140,22 @@ class PostgresqlEngine(AnyEngine):
             columns = [(one[0], one[1]) for one in result.cursor.description or ()]
         names = connection.execute(_TYPE_NAMES, {"oids": [oid for _, oid in columns]}).all()
         by_oid = {oid: (PostgresType(base), native) for oid, base, native in names}
-        return [_described(name, *by_oid[oid], True) for name, oid in columns]
+        return [_describe_column(name, *by_oid[oid], True) for name, oid in columns]
 
-    def writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:
-        what = {"table": _quoted(table), "key": list(key)}
+    def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:
+        what = {"table": _quote_table(table), "key": list(key)}
         if not connection.execute(_TELLS, what).scalar():
             return None
         found = connection.execute(_WRITERS, what).scalars()
         names = frozenset(map(str, found))
         return Writers(names, time.monotonic(), frozenset(name for name in names if name.startswith(_PREPARED)))
 
-    def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:
-        found = connection.execute(_HIGHEST, {"table": _quoted(table), "key": [key]}).scalar()
+    def find_highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:
+        found = connection.execute(_HIGHEST, {"table": _quote_table(table), "key": [key]}).scalar()
         return None if found is None else int(found)
 
-    def unsafe_sequence(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
-        what = {"table": _quoted(table), "key": list(key)}
+    def find_sequence_problem(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
+        what = {"table": _quote_table(table), "key": list(key)}
         for name, cache, increment, cycles in connection.execute(_SEQUENCES, what):
             if cache > 1:
                 return f"sequence {name} has CACHE {cache}: sessions use values that they took earlier"
@@ -182,16 +182,16 @@ FROM pg_type WHERE oid = ANY (CAST(:oids AS oid[]))
 """)
 
 
-def _described(name: str, form: PostgresType, native: str, nullable: bool) -> Described:
+def _describe_column(name: str, form: PostgresType, native: str, nullable: bool) -> Described:
     selected = form.oid
     if form.oid not in BY_OID:
-        form = like("text")
+        form = make_type("text")
     return Described(
         name,
         TextType(native, form),
         nullable,
-        select=_formatted if selected in _CASTS_DIFFER else as_it_is if selected in _TEXTS else _cast,
-        render=values.known,
+        select=_format_column if selected in _CASTS_DIFFER else as_it_is if selected in _TEXTS else _cast,
+        render=values.render_known,
         ordered=form.oid not in _UNORDERED and BY_OID[form.oid].element is None,
         bind=sa.literal if selected in _COMPARED_AS_THEY_ARE else partial(_bind, native),
     )
@@ -221,9 +221,9 @@ def _cast(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     return sa.cast(column, sa.Text)
 
 
-def _formatted(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+def _format_column(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     return sa.case((column.is_not(None), sa.func.format("%s", column)))
 
 
-def _quoted(table: TableName) -> str:
+def _quote_table(table: TableName) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in (table.schema, table.table) if part)

@@ -19,8 +19,8 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
-from sources.sql.engines.engine import AnyEngine, Described, like
-from sources.sql.engines.sqlite_file import HeldFile, identity_of
+from sources.sql.engines.engine import AnyEngine, Described, make_type
+from sources.sql.engines.sqlite_file import HeldFile, read_file_identity
 from sources.sql.names import TableName
 from sources.sql.values import Render
 
@@ -28,23 +28,23 @@ Found = TypeVar("Found")
 
 _DECLARED = re.compile(r"([^(]+?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*(.*))?", re.DOTALL)
 
-_INTEGER = (like("int8"), values.digits, True)
-_FLOAT = (like("float8"), values.floats, False)
-_TEXT = (like("text"), values.strings, True)
-_BLOB = (like("bytea"), values.hexes, False)
-_ANY = (like("json"), values.any_json, False)
-_TIMESTAMP = (like("timestamp"), values.moments(), True)
+_INTEGER = (make_type("int8"), values.render_digits, True)
+_FLOAT = (make_type("float8"), values.render_floats, False)
+_TEXT = (make_type("text"), values.render_strings, True)
+_BLOB = (make_type("bytea"), values.render_hexes, False)
+_ANY = (make_type("json"), values.render_any_json, False)
+_TIMESTAMP = (make_type("timestamp"), values.make_moment_render(), True)
 
 _BY_NAME: Mapping[str, tuple[PostgresType, Render, bool]] = {
-    "bool": (like("bool"), values.flags, False),
-    "boolean": (like("bool"), values.flags, False),
-    "date": (like("date"), values.strings, True),
-    "time": (like("time"), values.moments(), True),
+    "bool": (make_type("bool"), values.render_flags, False),
+    "boolean": (make_type("bool"), values.render_flags, False),
+    "date": (make_type("date"), values.render_strings, True),
+    "time": (make_type("time"), values.make_moment_render(), True),
     "datetime": _TIMESTAMP,
     "timestamp": _TIMESTAMP,
-    "uuid": (like("uuid"), values.strings, True),
-    "json": (like("json"), values.documents, False),
-    "jsonb": (like("json"), values.documents, False),
+    "uuid": (make_type("uuid"), values.render_strings, True),
+    "json": (make_type("json"), values.render_documents, False),
+    "jsonb": (make_type("json"), values.render_documents, False),
     "bytea": _BLOB,
     "binary": _BLOB,
     "varbinary": _BLOB,
@@ -95,16 +95,17 @@ class SqliteEngine(AnyEngine):
     def cancel(self, connection: Any) -> None:
         connection.interrupt()
 
-    def identity(self, connection: Connection) -> Mapping[str, str]:  # noqa: ARG002 - the file is looked at
+    def read_identity(self, connection: Connection) -> Mapping[str, str]:  # noqa: ARG002 - the file is looked at
         before, self._file = self._file, self._look(HeldFile)
         if before is not None:
             before.close()
         return self._file.identity
 
     def require_the_same_file(self) -> None:
-        if self._file is not None and (found := self._look(identity_of)) != self._file.identity:
+        if self._file is not None and (found := self._look(read_file_identity)) != self._file.identity:
             raise PositionRefused(
-                f"{self.path} was replaced: it was {_shown(self._file.identity)}, and is {_shown(found)}",
+                f"{self.path} was replaced: it was {_show_identity(self._file.identity)}, "
+                f"and is {_show_identity(found)}",
                 "if that is right, forget the position (psql-streamer position forget) to read the new file from "
                 "its beginning",
             )
@@ -119,20 +120,20 @@ class SqliteEngine(AnyEngine):
         if not found:
             raise SourceRefused(f"table {table} does not exist", "correct tables in the configuration, or create it")
         return [
-            described(column, declared, not (required or key))
+            describe_column(column, declared, not (required or key))
             for _, column, declared, required, _, key, hidden in found
             if hidden != _HIDDEN
         ]
 
-    def highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
-        if table.table not in _autoincrement_tables(connection, table.schema):
+    def find_highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
+        if table.table not in _find_autoincrement_tables(connection, table.schema):
             return None
-        query = sa.text(f'SELECT seq FROM "{_schema(table.schema)}".sqlite_sequence WHERE name = :name')  # noqa: S608
+        query = sa.text(f'SELECT seq FROM "{_escape_schema(table.schema)}".sqlite_sequence WHERE name = :name')  # noqa: S608
         found = connection.execute(query, {"name": table.table}).scalar()
         return int(found) if isinstance(found, int) else None
 
     def check_table(self, connection: Connection, table: TableName, key: Sequence[str]) -> Iterable[Finding]:  # noqa: ARG002
-        if table.table not in _autoincrement_tables(connection, table.schema):
+        if table.table not in _find_autoincrement_tables(connection, table.schema):
             yield Finding(
                 Severity.WARNING,
                 f"table {table} has no AUTOINCREMENT: when its last row is deleted, the next one gets the same key and "
@@ -142,7 +143,7 @@ class SqliteEngine(AnyEngine):
 
     def _require_the_file(self, *_: object) -> None:
         """The driver would make a file that is not there."""
-        self._look(identity_of)
+        self._look(read_file_identity)
 
     def _prepare(self, connection: Any, _: object) -> None:
         """A text that is no UTF-8 fails alone, not with all others that are read with it; and `BEGIN` is ours.
@@ -170,13 +171,13 @@ _HIDDEN = 1
 """table_xinfo's mark of a virtual table's hidden column."""
 
 
-def described(name: str, declared: str, nullable: bool) -> Described:
+def describe_column(name: str, declared: str, nullable: bool) -> Described:
     """A column of a declared type."""
-    form, render, ordered = _form(declared)
+    form, render, ordered = _choose_form(declared)
     return Described(name, TextType(declared or "any", form), nullable, render=render, ordered=ordered)
 
 
-def _form(declared: str) -> tuple[PostgresType, Render, bool]:
+def _choose_form(declared: str) -> tuple[PostgresType, Render, bool]:
     parts = _DECLARED.fullmatch(declared.strip().lower())
     name, scale = (parts[1], int(parts[3] or 0)) if parts else ("", 0)
     if parts and parts[4]:
@@ -185,11 +186,11 @@ def _form(declared: str) -> tuple[PostgresType, Render, bool]:
         return _BY_NAME[name]
     if name in ("decimal", "numeric", "dec"):
         # A scale is not enforced: what has more digits keeps them.
-        return like("numeric"), values.numbers(scale), False
+        return make_type("numeric"), values.make_number_render(scale), False
     return next((form for part, form in _BY_AFFINITY if part in name), _ANY)
 
 
-def _shown(identity: Mapping[str, str]) -> str:
+def _show_identity(identity: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in identity.items())
 
 
@@ -198,13 +199,13 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _autoincrement_tables(connection: Connection, schema: str) -> set[str]:
-    query = f"SELECT name, sql FROM \"{_schema(schema)}\".sqlite_master WHERE type = 'table'"  # noqa: S608 - a name
+def _find_autoincrement_tables(connection: Connection, schema: str) -> set[str]:
+    query = f"SELECT name, sql FROM \"{_escape_schema(schema)}\".sqlite_master WHERE type = 'table'"  # noqa: S608 - a name
     return {name for name, sql in connection.exec_driver_sql(query) if _AUTOINCREMENT.search(sql or "")}
 
 
 _AUTOINCREMENT = re.compile(r"\bAUTOINCREMENT\b", re.IGNORECASE)
 
 
-def _schema(schema: str) -> str:
+def _escape_schema(schema: str) -> str:
     return (schema or "main").replace('"', '""')

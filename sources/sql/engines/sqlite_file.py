@@ -33,10 +33,12 @@ class HeldFile:
         if sys.platform == "linux":
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
             self._close = weakref.finalize(self, os.close, place)
-            self.identity = _identity(os.fstat(place), _birth(place))
+            self.identity = _make_identity(os.fstat(place), _read_birth(place))
         else:
             found = path.stat()
-            self.identity = _identity(found, _text(*divmod(int(getattr(found, "st_birthtime", 0) * 10**9), 10**9)))
+            self.identity = _make_identity(
+                found, _render_time(*divmod(int(getattr(found, "st_birthtime", 0) * 10**9), 10**9))
+            )
 
     def close(self) -> None:
         """Hold it no longer."""
@@ -44,14 +46,14 @@ class HeldFile:
             self._close()
 
 
-def identity_of(path: Path) -> Mapping[str, str]:
+def read_file_identity(path: Path) -> Mapping[str, str]:
     """What the file under a name is told by. OSError when there is none."""
     file = HeldFile(path)
     file.close()
     return file.identity
 
 
-def _identity(found: os.stat_result, birth: str) -> Mapping[str, str]:
+def _make_identity(found: os.stat_result, birth: str) -> Mapping[str, str]:
     """An inode that is free is given to the next file. The time of birth is that of one file, whatever is done to it;
     not every file system keeps it.
     """
@@ -59,7 +61,7 @@ def _identity(found: os.stat_result, birth: str) -> Mapping[str, str]:
     return {**inode, "created": birth} if birth else inode
 
 
-def _birth(place: int) -> str:
+def _read_birth(place: int) -> str:
     """When a file was made; empty where the system does not say. `os` has no word for it on Linux."""
     found = ctypes.create_string_buffer(_STATX_BYTES)
     try:
@@ -67,10 +69,10 @@ def _birth(place: int) -> str:
     except AttributeError:
         return ""  # a C library without statx
     known = not failed and _MASK.unpack_from(found)[0] & _STATX_BTIME
-    return _text(*_BIRTH.unpack_from(found, _BIRTH_AT)) if known else ""
+    return _render_time(*_BIRTH.unpack_from(found, _BIRTH_AT)) if known else ""
 
 
-def _text(seconds: int, nanoseconds: int) -> str:
+def _render_time(seconds: int, nanoseconds: int) -> str:
     if not seconds:
         return ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"
