@@ -41,6 +41,9 @@ class StreamerError(Exception):
     The text never holds row values, passwords or DSNs.
     """
 
+    what: str = ""
+    remedy: str = ""
+
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(f"{what}: {remedy}" if remedy else what)
         self.what = what

@@ -133,7 +133,7 @@ class Source(ABC):
 
     start, read and stop are called one after the other, by several threads: an attempt to start that takes too long is
     left behind. Only when a `read` or a `start` hangs, `stop` comes beside it. `confirm`, `interrupt`, `status`,
-    `stats`, `set_snapshots` and `snapshots` may be called from any thread.
+    `stats`, `set_snapshots` and `list_snapshots` may be called from any thread.
     """
 
     Options: ClassVar[type[SourceOptions]]
@@ -147,6 +147,9 @@ class Source(ABC):
     """Where it starts without a position, as messages have it behind `to start`."""
     when_left_alone: ClassVar[str] = ""
     """What goes on at the server while nobody reads, as messages have it behind `and`; empty where it costs nothing."""
+
+    gives_transaction_metadata: ClassVar[bool] = False
+    """Whether it follows `provide_transaction_metadata`. Without, it has no sink that wants them."""
 
     def __init__(self, name: str, options: SourceOptions) -> None:
         self.name = name
@@ -216,7 +219,9 @@ class Source(ABC):
         """Whether everything up to `mark` lies before `position`. Both are its own."""
 
     def provide_transaction_metadata(self) -> None:
-        """Some sink wants Batch.transaction_metadata and Changes.table_seq; called before the first `start`."""
+        """Some sink wants Batch.transaction_metadata and Changes.table_seq; called before the first `start`, where
+        `gives_transaction_metadata`.
+        """
 
     def serve_transactions(self, writer: TransactionWriter) -> None:
         """Its only sink writes in transactions; called before the first `start`.

@@ -53,7 +53,11 @@ class SqliteSource(Source):
 
     def read(self, timeout: float) -> model.Batch | None:
         query = f"SELECT rowid, * FROM {self.options.table} WHERE rowid > ? ORDER BY rowid LIMIT 1000"
-        if not (rows := self._file.execute(query, (self._rowid,)).fetchall()):
+        try:
+            rows = self._file.execute(query, (self._rowid,)).fetchall()
+        except sqlite3.Error as error:  # it is locked, or went away
+            raise SourceUnavailable(f"{self.options.path} cannot be read: {error}") from error
+        if not rows:
             time.sleep(timeout)
             return None
         rowids, *values = zip(*rows, strict=True)

@@ -14,7 +14,7 @@ from psql_streamer.config.model import AnyPart, Config, Options, Part, ServiceOp
 from psql_streamer.config.problems import Problems
 from psql_streamer.config.sections import Section, validate
 from psql_streamer.errors import ConfigError
-from psql_streamer.interfaces import Handler
+from psql_streamer.interfaces import Handler, Source
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import SinkOptions, SourceOptions
 from psql_streamer.plugins import PASSTHROUGH, Kind
@@ -62,6 +62,7 @@ class _Loader:
         self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
         self._check_circles(sources, sinks)
         self._check_exactly_once(sinks)
+        self._check_transaction_metadata(sources, sinks)
         self._check_named_sinks({name: sink for name, (_, sink) in sinks.items()}, handlers)
         self._check_dead_letters({name: sink for name, (_, sink) in sinks.items()}, handlers)
         if service is None or self._problems.lines:
@@ -251,6 +252,22 @@ class _Loader:
                         beside = show_path((Kind.SINK.value, other))
                         what = f'has exactlyOnce, but its source "{source}" has another sink, {beside}'
                         self._problems.add((Kind.SINK.value, name), f"{what}: give that one a source of its own")
+
+    def _check_transaction_metadata(
+        self,
+        sources: Mapping[str, tuple[type[Source], Section[SourceOptions]]],
+        sinks: Mapping[str, tuple[Any, Section[SinkOptions]]],
+    ) -> None:
+        """A sink that tells of transactions has sources that know them."""
+        for name, (_, sink) in sinks.items():
+            if sink.options is None or not sink.options.wants_transaction_metadata:
+                continue
+            for source in dict.fromkeys(sink.list_strings("sources")):
+                if source in sources and not sources[source][0].gives_transaction_metadata:
+                    what = (
+                        f'tells of transactions (debeziumTransactions), and its source "{source}" knows nothing of them'
+                    )
+                    self._problems.add((Kind.SINK.value, name), f"{what}: leave that out, or give it another sink")
 
     def _check_circles(
         self,

@@ -104,7 +104,8 @@ class FormatOptions(PartOptions):
 
 
 class Format(ABC):
-    """How the events of one sink look. Made once, from its options, which does no I/O; `of` is called for each batch.
+    """How the events of one sink look. Made once, from its options, which does no I/O; `prepare` gives what a batch's
+    events need.
 
     Options: what stands in `[sink.NAME.formatOptions]`. section_keys: options that stand in the sink's section itself,
     by their name in EventOptions -> the arguments of the constructor that they are.
@@ -161,7 +162,7 @@ class BatchFormat(ABC):
         """The values; null is a tombstone."""
 
     def render_row(self, row: OneRow) -> bytes:
-        """The value of one row, for a format that writes them so: as `rows` writes it."""
+        """The value of one row, for a format that writes them so: as `render_rows` writes it."""
         raise NotImplementedError
 
     @abstractmethod

@@ -50,11 +50,13 @@ class Lifecycle:
     def fail(self, part: str, error: BaseException) -> None:
         """A part cannot go on: remember the first such error and stop."""
         self._metrics.count_error(part, error)
-        known = prefix_part(part, error if isinstance(error, StreamerError) else _make_unexpected_error(error))
         first = self.failure is None
-        if first:
-            self.failure = known
-        self.stopping.set()  # before the log, which may be a pipe that nobody reads
+        try:
+            known = prefix_part(part, error if isinstance(error, StreamerError) else _make_unexpected_error(error))
+            if first:
+                self.failure = known
+        finally:
+            self.stopping.set()  # before the log, which may be a pipe that nobody reads
         if not isinstance(error, StreamerError):
             # Not the error's own text: a library's message may quote a value.
             trace = "".join(traceback.format_tb(error.__traceback__))
@@ -102,4 +104,10 @@ def _make_unexpected_error(error: BaseException) -> StreamerError:
 
 def prefix_part(part: str, error: StreamerError) -> StreamerError:
     """The error with the part's name in front, of the same class."""
-    return error if error.what.startswith(part) else type(error)(f"{part}: {error.what}", error.remedy)
+    if error.what.startswith(part):
+        return error
+    # A class of a part's own may have another constructor.
+    named = type(error).__new__(type(error))
+    named.__dict__.update(error.__dict__)
+    StreamerError.__init__(named, f"{part}: {error.what}", error.remedy)
+    return named

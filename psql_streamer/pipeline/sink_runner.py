@@ -234,6 +234,12 @@ class SinkRunner:
         return take
 
     def _work(self, place: int, name: str, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> None:
+        try:
+            self._work_until_over(place, take, restart)
+        except Exception as error:  # whatever a part raises, the others are stopped in order
+            self._lifecycle.fail(name, error)
+
+    def _work_until_over(self, place: int, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> None:
         while not self._abandon.is_set():
             job = take()
             if job is None:
@@ -244,11 +250,7 @@ class SinkRunner:
                 self._on_taken()
             self._at_work.add(place)
             source, work = job
-            try:
-                if not self._retries[place].run(work, self._retry_interval(source), recover=restart):
-                    return
-            except Exception as error:  # whatever a part raises, the others are stopped in order
-                self._lifecycle.fail(name, error)
+            if not self._retries[place].run(work, self._retry_interval(source), recover=restart):
                 return
             self._at_work.discard(place)
 

@@ -11,6 +11,15 @@ A part is tested by a class that says how to make it, which pytest then collects
 Rules of a configuration are tried with try_rule.
 """
 
+# ruff: noqa: E402 - pytest has to know of the modules before they are imported
+
+import pkgutil
+
+import pytest
+
+# Without this, failures show no values: pytest rewrites the asserts of test files alone.
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
+
 from psql_streamer.testing.batches import check_batch, make_batch
 from psql_streamer.testing.formats import FormatContract
 from psql_streamer.testing.handlers import HandlerContract

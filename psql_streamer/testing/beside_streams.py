@@ -56,7 +56,7 @@ class BesideStreamContract(PartContract[Source]):
         published = self.make_source().list_published()
         if published is not None:
             names = {(relation.schema, relation.table) for relation in published}
-            assert _collect_tables(batches) <= names, "published: all tables that would be streamed"
+            assert _collect_tables(batches) <= names, "list_published: all tables that would be streamed"
 
     def test_a_stream_has_no_end_and_has_not_failed_while_it_works(self) -> None:
         with self._make_started() as source:
@@ -71,7 +71,9 @@ class BesideStreamContract(PartContract[Source]):
             assert source.has_reached(moved, position), "move_position: an override to where it is leads there"
             assert source.has_reached(position, moved), "move_position: an override to where it is leads there"
             if not source.keeps_place_in_transactions:
-                assert source.find_consumed_offsets(position) is None, "consumed_offsets: it keeps its place itself"
+                assert source.find_consumed_offsets(position) is None, (
+                    "find_consumed_offsets: it keeps its place itself"
+                )
         fresh = self.make_source()
         fresh.read_stream_identity()
         wrong = [finding for finding in fresh.check_position(position) if finding.severity is Severity.ERROR]

@@ -27,7 +27,7 @@ _INTERRUPTED_BATCHES = 20
 
 
 class SinkContract(PartContract[Sink]):
-    """A subclass says how to make a sink. `written`, if it can, how many events are durable where the sink writes."""
+    """A subclass says how to make a sink. `count_written`, if it can, how many events are durable where it writes."""
 
     _start_error = SinkError
 

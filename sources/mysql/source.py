@@ -81,6 +81,7 @@ class MysqlSource(Source):
     """Streams as a replica does. The source's own thread reads the socket: while it is busy, the server waits."""
 
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
+    gives_transaction_metadata = True
     override_key = "positionOverride"
     first_start = "at the end of the binary log"
     no_keys = (

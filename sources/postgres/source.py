@@ -84,6 +84,7 @@ class PostgresSource(Source):
     """Streams from one slot. Reading happens in a process of its own (sources.postgres.reader), decoding here."""
 
     Options: ClassVar[type[SourceOptions]] = PostgresOptions
+    gives_transaction_metadata = True
     override_key = "walPositionOverride"
     first_start = "where its slot is"
     when_left_alone = "its slot is left alone and keeps WAL on the server"

@@ -266,7 +266,7 @@ def test_a_table_that_cannot_be_read_keeps_batches_waiting_and_says_so(streams: 
 def test_a_review_refuses_tables_that_are_not_streamed_or_have_no_key(streams: Any, database: Database) -> None:
     stream = streams()
     database.execute("ALTER TABLE customers DROP CONSTRAINT customers_pkey")
-    found = [str(one) for one in stream.handler.review({"db1": stream.source.published()})]
+    found = [str(one) for one in stream.handler.review({"db1": stream.source.list_published()})]
     assert any("lookup customers: public.customers has no key" in one for one in found)
     found = [str(one) for one in stream.handler.review({"db1": []})]
     assert any("source db1 does not publish public.customers" in one for one in found)

@@ -29,7 +29,7 @@ ROWS = numbers((b"1", b"2"), (b"secret", b"2"), (b"3", b"0"), (b"secret", b"0"),
 def jobs_of(handler: SparkHandler, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what runs a job, from now on."""
     jobs: list[str] = []
-    for name in ("run", "run_tolerantly", "uncoercible"):
+    for name in ("run", "run_tolerantly", "find_uncoercible"):
         monkeypatch.setattr(handler._runner, name, noted(jobs, name, getattr(handler._runner, name)))
     return jobs
 
@@ -65,7 +65,7 @@ def test_a_value_that_cannot_be_coerced_is_null_and_the_rule_goes_on_with_it(
         ]
         assert result.rejections == ()
         assert handler.stats()["nulled"] == 3 * times
-    assert jobs == ["run", "uncoercible", "run"] * 2
+    assert jobs == ["run", "find_uncoercible", "run"] * 2
     assert told(caplog) == ["a cannot be computed for some rows: it is null in them"]
     assert "secret" not in caplog.text
 

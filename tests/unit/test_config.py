@@ -286,6 +286,15 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             f"{MINIMAL}\n[spark.conf]\n'driver.memory' = '1g'",
             '"driver.memory" is not a Spark setting',
         ),
+        "transactions of a source that knows none": (
+            (
+                MINIMAL.partition("[source.db1]")[0]
+                + '[source.db1]\ntype = "sql"\nurl = "sqlite:////shop.db"\ntables = ["orders"]\n[sink.kafka1]'
+                + MINIMAL.partition("[sink.kafka1]")[2]
+                + 'format = "debezium"\ndebeziumTransactions = true\ntransactionTopic = "tx"\n'
+            ),
+            'its source "db1" knows nothing of them: leave that out, or give it another sink',
+        ),
     }
 
 

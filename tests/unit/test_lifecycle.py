@@ -7,10 +7,12 @@ import threading
 import pytest
 
 from psql_streamer.errors import (
+    ConfigError,
     HandlerRefused,
     Outcome,
     PositionRefused,
     ProtocolError,
+    SinkRefused,
     SinkUnavailable,
     SourceRefused,
     SourceUnavailable,
@@ -127,3 +129,41 @@ def test_a_start_that_does_not_end_when_it_is_interrupted_is_named_until_it_does
     assert lifecycle.hanging == ["start source.db1"]
     ends.set()
     wait_for(lambda: not lifecycle.hanging, "the start to end")
+
+
+class Gone(SinkRefused):
+    """An error of a part of one's own, made in another way."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"{host} is gone", "start it")
+        self.host = host
+
+
+class Wordless(SinkRefused):
+    """One whose author forgot the text."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Gone("db"), "sink.s: db is gone: start it"),
+        (Wordless(), "sink.s: "),
+        (ConfigError(["one", "two"]), "sink.s: one\ntwo"),
+    ],
+)
+def test_an_error_that_is_made_in_another_way_stops_the_service_like_any_other(error: StreamerError, told: str) -> None:
+    lifecycle = Lifecycle(Metrics(), start_timeout=1.0)
+    lifecycle.fail("sink.s", error)
+    assert lifecycle.stopping.is_set()
+    assert (type(lifecycle.failure), str(lifecycle.failure)) == (type(error), told)
+
+
+def test_an_error_that_is_made_in_another_way_ends_a_start_like_any_other() -> None:
+    def start() -> None:
+        raise Gone("db")
+
+    with pytest.raises(Gone, match=r"sink\.s: db is gone: start it"):
+        Lifecycle(Metrics(), start_timeout=1.0).start("sink.s", start, interval=0.001)

@@ -278,3 +278,28 @@ def test_batches_that_wait_are_written_in_their_order_also_where_their_origins_d
     _until(lambda: len(sink.written) == JOINED_BATCHES)
     _end(runner)
     assert sink.written == [b"%d" % number for number in range(JOINED_BATCHES)]
+
+
+class Unsteady(Failing):
+    """Fails where the pipeline asks how many batches it would like, behind its start."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.fails = False
+
+    @property
+    def batches_at_once(self) -> int:
+        if self.fails:
+            raise ZeroDivisionError
+        return 2
+
+
+def test_an_error_in_front_of_a_write_stops_the_service_like_one_in_it() -> None:
+    sink, lifecycle = Unsteady(), Lifecycle(Metrics(), start_timeout=10.0)
+    runner = _runner(sink, lifecycle=lifecycle)
+    runner.start()
+    sink.fails = True
+    runner.take(Item(_BATCH, (1,)))
+    assert lifecycle.stopping.wait(10)
+    assert "sink.k: unexpected ZeroDivisionError" in str(lifecycle.failure)
+    _end(runner)
