@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused
@@ -21,31 +21,37 @@ from sources.kafka.subscribed import list_wanted_partitions
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """offset: as the client is given it, OFFSET_BEGINNING among them. first: there is no record in front of it that is
-    still to be read. why: whose offset it is.
+    still to be read. why: whose offset it is. on_its_way: records in front of this may be on their way to sinks, since
+    the session before; -1: none are.
     """
 
     offset: int
     first: int
     why: str
+    on_its_way: int = -1
 
 
 class Beginnings:
-    """reached: offsets where this source has got. in_flight: whether it has got there in this process, with records on
-    their way to sinks: then they count where the group's are older ones of ours. Else they count where it has none, and
-    where committing says so. there: topics that existed when the source first looked; startAt is about them.
-    admin: lists topics and ends; see rebalancing.py for why.
+    """reached: offsets where this source has got. left_in: the generation of the group that the session before was in;
+    None for the first session of this process. there: topics that existed when the source first looked; startAt is
+    about them. admin: lists topics and ends; see rebalancing.py for why.
+
+    Behind a session that ended, records may be on their way to sinks. Reading goes on behind them if the group is in
+    the same generation, as it is for a member with an instanceId that comes back in time: nobody else had the
+    partition. Else somebody may have begun to repeat these records, and may be gone again without a commit: the last
+    value of a key would stay an old one if the rest was not repeated, too. So the group's offset counts then.
     """
 
     def __init__(
         self,
         options: KafkaSourceOptions,
         reached: Offsets,
-        in_flight: bool,
+        left_in: int | None,
         committing: Committing,
         there: Collection[str],
         admin: AdminClient,
     ) -> None:
-        self.in_flight = in_flight
+        self._left_in = left_in
         self._committing = committing
         self._options = options
         self._reached = dict(reached)
@@ -95,31 +101,49 @@ class Beginnings:
         mark = self._committing.mark
         return [TopicPartition(*partition, offset, mark) for partition, offset in start_at.items()]
 
-    def find(self, consumer: Consumer, partition: Partition, committed: TopicPartition) -> Beginning:
-        """Where reading begins. committed: the group's offset. PositionRefused: it is not there."""
+    def find(
+        self, consumer: Consumer, partition: Partition, committed: TopicPartition, generation: int | None
+    ) -> Beginning:
+        """Where reading begins. committed: the group's offset. generation: of the group. PositionRefused: the offset is
+        not there.
+        """
         options = self._options
         reached = self._reached.get(partition, -1)
-        older = self._committing.is_older(committed.metadata, self.in_flight)
-        followed = not older or committed.offset >= reached
-        if committed.offset >= 0 and followed:
+        is_first = self._left_in is None
+        kept_place = not is_first and generation == self._left_in
+        on_its_way = -1 if is_first else reached
+        older = self._committing.is_older(committed.metadata, kept_place)
+        if committed.offset >= 0 and (not older or committed.offset >= reached):
             offset, why = committed.offset, "which is the group's"
-        elif reached >= 0:
+        elif reached >= 0 and (is_first or kept_place or self._committing.writer):
             offset, why = reached, "where this source has got"
         else:
             # The oldest record may go before the first fetch, so the brokers are asked for what is the oldest then.
-            low, _ = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=options.timeout)
-            return Beginning(OFFSET_BEGINNING if low else 0, low, "because the group has no offset of it")
+            low, _ = self._ask_ends(consumer, partition)
+            why = "because the group has no offset of it"
+            return Beginning(OFFSET_BEGINNING if low else 0, low, why, on_its_way)
         require_no_gap(partition, offset, self._find_ends(consumer, partition, offset), options.group_id)
-        return Beginning(offset, offset, why)
+        return Beginning(offset, offset, why, on_its_way)
 
     def _find_ends(self, consumer: Consumer, partition: Partition, offset: int) -> tuple[int, int]:
         """As require_no_gap has them. The consumer is told of an end in front of open transactions; an operator's tools
         of the one behind their records, so an offset behind the first is compared with the second.
         """
-        low, high = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=self._options.timeout)
+        low, high = self._ask_ends(consumer, partition)
         if offset <= high:
             return low, high
         return find_ends(self._admin, [TopicPartition(*partition)], self._options.timeout)[partition]
+
+    def _ask_ends(self, consumer: Consumer, partition: Partition) -> tuple[int, int]:
+        """The first offset, and the end in front of open transactions."""
+        asked = TopicPartition(*partition)
+        try:
+            return consumer.get_watermark_offsets(asked, timeout=self._options.timeout)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+            # It was added, and the client knows the partitions of minutes ago (topic.metadata.refresh.interval.ms).
+            return find_ends(self._admin, [asked], self._options.timeout)[partition]
 
     def _find_start_offset(self, consumer: Consumer, partition: TopicPartition) -> int:
         start_at, timeout = self._options.start_at, self._options.timeout

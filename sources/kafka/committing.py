@@ -22,12 +22,12 @@ class Committing:
         """The metadata of commits."""
         return f"{OUR_COMMIT} {self.writer}" if self.writer else OUR_COMMIT
 
-    def is_older(self, metadata: str | None, in_flight: bool) -> bool:
+    def is_older(self, metadata: str | None, kept_place: bool) -> bool:
         """Whether an offset with these metadata only lags behind what this instance has read.
 
-        in_flight: whether records are on their way to sinks. Else the source's position counts for more than the
-        group's offset where a transaction noted it, and nobody else has committed since.
+        kept_place: whether nobody else can have had the partition since it was read. Else the source's position counts
+        for more than the group's offset where a transaction noted it, and nobody else has committed since.
         """
-        if in_flight:
+        if kept_place:
             return (metadata or "").split(" ")[0] == OUR_COMMIT
         return bool(self.writer) and metadata == self.mark

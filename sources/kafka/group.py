@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 
 class GroupMember:
-    """name: of the source. reached: offsets where the source has got. in_flight: whether records in front of them
-    may be on their way to sinks, from the session before. durable: offsets in front of which every sink has all.
+    """name: of the source. reached: offsets where the source has got. left_in: the generation of the group that the
+    session before was in; None for the first of this process. durable: offsets in front of which every sink has all.
     ids: of topics that were read, to which those of others are added. there: topics that existed when the source
     first looked. left: offsets in front of which records of the session before may be on their way. committing: who
     commits. state: what other threads take from it, and tell it.
@@ -52,7 +52,7 @@ class GroupMember:
         name: str,
         options: KafkaSourceOptions,
         reached: Offsets,
-        in_flight: bool,
+        left_in: int | None,
         durable: Offsets,
         ids: dict[str, str],
         there: Collection[str],
@@ -66,7 +66,7 @@ class GroupMember:
         self._most_held = 2 * options.batch_bytes
         admin = AdminClient(options.make_client_properties())
         topics = SameTopics(options, ids, admin)
-        beginnings = Beginnings(options, reached, in_flight, committing, there, admin)
+        beginnings = Beginnings(options, reached, left_in, committing, there, admin)
         self._polling = Polling(name, options, state)
         self._pausing = Pausing()
         self._commits = Commits(name, committing, state)
@@ -79,6 +79,11 @@ class GroupMember:
         self._subscription = Subscription(name, options, state, admin, self._subscribe)
         self._consumer: Consumer | None = None
         self._thread = threading.Thread(target=self._run, name=f"{name}.consumer", daemon=True)
+
+    @property
+    def generation(self) -> int | None:
+        """The last of the group that it has seen; None: none."""
+        return self._rebalancing.generation
 
     @property
     def is_started(self) -> bool:

@@ -305,10 +305,10 @@ class MemberState:
 
     # What it calls within a rebalance.
 
-    def begin(self, partition: Partition, committed: int, start: int, in_flight: bool, first: int = 0) -> None:
+    def begin(self, partition: Partition, committed: int, start: int, on_its_way: int = -1, first: int = 0) -> None:
         """It is given to the member. See Progress.begin."""
         with self._lock:
-            self._progress.begin(partition, committed, start, in_flight, first)
+            self._progress.begin(partition, committed, start, on_its_way, first)
             if start >= 0:
                 self._begun[partition] = start
 

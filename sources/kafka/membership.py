@@ -17,11 +17,13 @@ from sinks.kafka.librdkafka import Pointer, rdkafka
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """member: its id; another one means that the group has gone on without it. metadata: librdkafka's, for
+    """member: its id; another one means that the group has gone on without it. generation: of the group; it increases
+    each time that the group shares its partitions anew. metadata: librdkafka's, for
     rd_kafka_consumer_group_metadata_read.
     """
 
     member: str
+    generation: int
     metadata: bytes
 
 
@@ -39,4 +41,4 @@ def find_membership(consumer: Consumer) -> Membership | None:
         member = (rdkafka.consumer_group_metadata_member_id(group) or b"").decode()
     finally:
         rdkafka.consumer_group_metadata_destroy(group)
-    return Membership(member, metadata) if generation >= 0 and member else None
+    return Membership(member, generation, metadata) if generation >= 0 and member else None

@@ -21,6 +21,7 @@ class Progress:
         self._first: dict[Partition, int] = {}
         self._came: dict[Partition, int] = {}
         self._empty: dict[Partition, tuple[int, int]] = {}
+        self._repeated: dict[Partition, int] = {}
         self._asked: Offsets = {}
         self._offered: Offsets = {}
 
@@ -29,20 +30,26 @@ class Progress:
         """The partitions, each with the records between it and the partition's end; -1: not known yet."""
         return self._lags
 
-    def begin(self, partition: Partition, committed: int, start: int, in_flight: bool, first: int = 0) -> None:
+    def begin(self, partition: Partition, committed: int, start: int, on_its_way: int = -1, first: int = 0) -> None:
         """It is given to the member. committed: the group's offset; negative: none. start: the first offset to read;
-        negative: the oldest. in_flight: whether records between the two may be on their way to sinks. first: where the
-        oldest was just now.
+        negative: the oldest. on_its_way: records in front of this one may be on their way to sinks, since the session
+        before; negative: none are. first: where the oldest was just now.
+
+        What is on its way and read again counts when it is durable for the second time.
         """
         self._lags[partition] = -1
         self._committed[partition] = self._sent[partition] = max(committed, -1)
         self._confirmed.pop(partition, None)
-        self._started[partition] = -1 if in_flight else start
         self._first[partition] = self._came[partition] = start if start >= 0 else first
         self._empty.pop(partition, None)
-        if in_flight and start > committed:
+        self._started[partition] = start
+        durable = self._durable.get(partition, -1)
+        if on_its_way > max(start, durable):
+            self._repeated[partition] = on_its_way
+        elif committed < start <= on_its_way:
+            self._started[partition] = -1
             self._delivered[partition] = start
-            self._confirm(partition, min(start, self._durable.get(partition, -1)))
+            self._confirm(partition, min(start, durable))
 
     def drop(self, partitions: Iterable[Partition]) -> None:
         """They are the member's no more."""
@@ -56,6 +63,7 @@ class Progress:
                 self._started,
                 self._first,
                 self._came,
+                self._repeated,
             ):
                 known.pop(partition, None)
             self._empty.pop(partition, None)
@@ -99,20 +107,20 @@ class Progress:
         """Every sink has what lies in front of these."""
         self._durable.update(offsets)
         for partition, offset in offsets.items():
-            self._confirm(partition, offset)
+            if partition not in self._repeated:
+                self._confirm(partition, offset)
+            elif offset >= self._repeated[partition]:
+                del self._repeated[partition]
 
     def find_unconfirmed(self, partitions: Iterable[Partition] | None = None) -> list[Partition]:
         """Those of which not every sink has what was given out; of all, if none are named."""
-        asked = self._delivered if partitions is None else partitions
-        return [
-            one
-            for one in asked
-            if self._delivered.get(one, -1) > max(self._confirmed.get(one, -1), self._started.get(one, -1))
-        ]
+        asked = {**self._delivered, **self._repeated} if partitions is None else partitions
+        return [one for one in asked if one in self._repeated or self._is_unconfirmed(one)]
 
     def find_unconfirmed_offsets(self, partitions: Iterable[Partition] | None = None) -> Offsets:
         """The same with the offsets in front of which it was given out."""
-        return {one: self._delivered[one] for one in self.find_unconfirmed(partitions)}
+        given = {**self._delivered, **self._repeated}
+        return {one: given[one] for one in self.find_unconfirmed(partitions)}
 
     def find_not_durable(self, offsets: Offsets) -> list[Partition]:
         """Those of which not every sink has what lies in front of these offsets, from whichever session it is."""
@@ -155,6 +163,10 @@ class Progress:
         if end >= 0 and partition in self._lags:
             reached = self._delivered.get(partition, max(0, self._sent[partition], self._first[partition]))
             self._lags[partition] = max(0, end - reached)
+
+    def _is_unconfirmed(self, partition: Partition) -> bool:
+        durable = max(self._confirmed.get(partition, -1), self._started.get(partition, -1))
+        return self._delivered.get(partition, -1) > durable
 
     def _confirm(self, partition: Partition, offset: int) -> None:
         """What this member has not given out is not its to confirm: an operator or another member may have set it."""

@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 
 
 class Rebalancing:
-    """name: of the source. beginnings: where partitions are read from."""
+    """name: of the source. beginnings: where partitions are read from. generation: the last of the group that the
+    member has seen; None: none.
+    """
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class Rebalancing:
         self._topics = topics
         self._pausing = pausing
         self._takeover = takeover
+        self.generation: int | None = None
 
     def assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The client's on_assign: read these partitions, too."""
@@ -115,8 +118,11 @@ class Rebalancing:
                 self._state.end_undelivered(others)
 
     def _note_membership(self, consumer: Consumer) -> None:
+        found = find_membership(consumer)
+        if found is not None:
+            self.generation = found.generation
         if self._committing.by_sink:
-            self._state.note_membership(find_membership(consumer))
+            self._state.note_membership(found)
 
     def _begin_group(self, consumer: Consumer) -> None:
         """Commit where startAt wants a group to begin that has no offsets."""
@@ -130,9 +136,9 @@ class Rebalancing:
         placed = []
         for committed in self._find_committed(consumer, partitions):
             partition = Partition(committed.topic, committed.partition)
-            found = self._beginnings.find(consumer, partition, committed)
+            found = self._beginnings.find(consumer, partition, committed, self.generation)
             log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(found.offset), found.why)
-            self._state.begin(partition, committed.offset, found.offset, self._beginnings.in_flight, found.first)
+            self._state.begin(partition, committed.offset, found.offset, found.on_its_way, found.first)
             placed.append(TopicPartition(*partition, found.offset))
         self._state.count_rebalance()
         return placed

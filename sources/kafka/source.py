@@ -92,6 +92,7 @@ class KafkaSource(Source):
         self._ready: deque[Batch] = deque()
         self._refusal: SourceRefused | None = None
         self._interrupted = False
+        self._left_in: int | None = None
         self._starts = self._records = self._dead_lettered = self._headers_left_out = 0
         self._tombstones = self._tombstone_deletes = self._unknown_tombstones = 0
 
@@ -143,6 +144,8 @@ class KafkaSource(Source):
             self._group.state.settle(to_offsets(position))
         group = self._group
         self.stop()
+        if group is not None and group.generation is not None:
+            self._left_in = group.generation
         # Shapes of batches that were not given are told of again.
         self._reader = EventReader(self.name)
         self._reader.remember(self._told.values())
@@ -157,7 +160,7 @@ class KafkaSource(Source):
             self.name,
             self._settings,
             self._offsets,
-            self._starts > 0 and not committing.by_sink,
+            None if committing.by_sink else self._left_in,
             self._durable,
             self._ids,
             self._there or (),

@@ -632,7 +632,7 @@ def test_what_is_in_flight_when_it_reconnects_is_committed_when_it_is_confirmed_
     kafka: str, topic: str
 ) -> None:
     write(kafka, topic, [event(number) for number in range(1, 6)])
-    with started(source_of(kafka, topic, group=topic)) as source:
+    with started(source_of(kafka, topic, group=topic, instanceId="one")) as source:
         position = read_rows(source, 5)[-1].position
         source.start(position)
         wait_for(lambda: source.stats()["partitions"] or source.read(0.1), "the partition")
@@ -648,7 +648,7 @@ def test_a_rebalance_waits_for_what_was_in_flight_when_it_reconnected(kafka: str
     create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
         write(kafka, topic_prefix, [event(partition + 1)], partition)
-    first = source_of(kafka, topic_prefix, group=topic_prefix)
+    first = source_of(kafka, topic_prefix, group=topic_prefix, instanceId="one")
     with started(first):
         position = read_rows(first, 2)[-1].position
         first.start(position)
@@ -658,6 +658,33 @@ def test_a_rebalance_waits_for_what_was_in_flight_when_it_reconnected(kafka: str
             first.confirm(position)
             wait_for(lambda: len(second.stats()["partitions"]) == 1, "the second instance's share")
             assert second.read(1.0) is None
+
+
+def test_what_another_instance_may_have_begun_to_repeat_is_repeated_behind_it(kafka: str, topic: str) -> None:
+    """Else the last value of a key stays the one that the other instance wrote, which is gone without a commit."""
+    write(kafka, topic, [event(number) for number in range(1, 6)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        position = read_rows(source, 5)[-1].position
+        source._group.close(30)  # type: ignore[union-attr]  # its session ends; a sink is about to write all five
+        with started(source_of(kafka, topic, group=topic)) as other:
+            assert commits(read_rows(other, 5))[:2] == [1, 2]  # of which its sink writes two
+        source.confirm(position)
+        source.start(position)
+        assert commits(read_rows(source, 5)) == [1, 2, 3, 4, 5]
+
+
+def test_what_is_repeated_is_committed_when_it_is_durable_for_the_second_time(kafka: str, topic: str) -> None:
+    write(kafka, topic, [event(number) for number in range(1, 6)])
+    with started(source_of(kafka, topic, group=topic)) as source:
+        position = read_rows(source, 5)[-1].position
+        source.start(position)
+        again = read_rows(source, 5)
+        assert commits(again) == [1, 2, 3, 4, 5]
+        source.confirm(position)
+        time.sleep(0.5)
+        assert committed(kafka, topic, topic) < 1
+        source.confirm(again[-1].position)
+        wait_for(lambda: committed(kafka, topic, topic) == 5, "the commit")
 
 
 def test_an_offset_that_was_not_read_in_this_session_is_not_confirmed(kafka: str, topic_prefix: str) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from psql_streamer.errors import PositionRefused, SourceError
+from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.model import Position
 from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, event, read_rows, source_of, write
@@ -132,6 +132,25 @@ def test_topics_of_a_pattern_are_read_also_those_that_come_later(kafka: str, top
         create_topic(kafka, f"{topic_prefix}.two")
         write(kafka, f"{topic_prefix}.two", [event(2)])
         assert commits(read_rows(source, 1)) == [2]
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_ends_the_session_with_what_happened(
+    kafka: str, topic_prefix: str
+) -> None:
+    for name, number in (("one", 1), ("two", 2)):
+        create_topic(kafka, f"{topic_prefix}.{name}")
+        write(kafka, f"{topic_prefix}.{name}", [event(number)])
+    source = pattern_of(kafka, topic_prefix)
+    with started(source):
+        position = read_rows(source, 2)[-1].position
+        source.confirm(position)
+        delete_topic(kafka, f"{topic_prefix}.two")
+        gone = rf"^topic {topic_prefix}\.two, which a pattern matched, was deleted$"
+        with pytest.raises(SourceUnavailable, match=gone):
+            read_until_it_ends(source)
+        source.start(position)
+        write(kafka, f"{topic_prefix}.one", [event(3)])
+        assert commits(read_rows(source, 1)) == [3]
 
 
 @pytest.mark.parametrize("start_at", ["earliest", "latest"])

@@ -43,7 +43,7 @@ def state() -> MemberState:
     options = KafkaSourceOptions.model_validate({"type": "kafka", "hosts": ["h:1"], "topics": ["t"], "groupID": "g"})
     state = MemberState(options, {}, "")
     for one in (READ, OTHER):
-        state.begin(one, committed=0, start=0, in_flight=False)
+        state.begin(one, committed=0, start=0)
     state._progress.give({READ: 1, OTHER: 1})
     state.confirm({READ: 1, OTHER: 1})
     return state

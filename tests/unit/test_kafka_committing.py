@@ -12,19 +12,19 @@ AT_LEAST_ONCE, SAME_CLUSTER, ANOTHER_CLUSTER = Committing(), Committing(by_sink=
 @pytest.mark.parametrize("committing", [AT_LEAST_ONCE, SAME_CLUSTER, ANOTHER_CLUSTER])
 def test_an_offset_without_a_mark_is_an_operators_and_counts(committing: Committing) -> None:
     for metadata in ("", None, "something else"):
-        assert not committing.is_older(metadata, in_flight=True)
-        assert not committing.is_older(metadata, in_flight=False)
+        assert not committing.is_older(metadata, kept_place=True)
+        assert not committing.is_older(metadata, kept_place=False)
 
 
 @pytest.mark.parametrize("committing", [AT_LEAST_ONCE, SAME_CLUSTER, ANOTHER_CLUSTER])
-def test_while_records_are_on_their_way_any_commit_of_ours_lags(committing: Committing) -> None:
-    assert committing.is_older(AT_LEAST_ONCE.mark, in_flight=True)
-    assert committing.is_older(ANOTHER_CLUSTER.mark, in_flight=True)
+def test_where_nobody_else_had_the_partition_any_commit_of_ours_lags(committing: Committing) -> None:
+    assert committing.is_older(AT_LEAST_ONCE.mark, kept_place=True)
+    assert committing.is_older(ANOTHER_CLUSTER.mark, kept_place=True)
 
 
 def test_at_a_start_only_a_commit_of_the_instance_itself_lags_and_only_where_the_position_is_exact() -> None:
-    assert ANOTHER_CLUSTER.is_older(ANOTHER_CLUSTER.mark, in_flight=False)
-    assert not ANOTHER_CLUSTER.is_older(Committing(writer="two").mark, in_flight=False)
-    assert not ANOTHER_CLUSTER.is_older(AT_LEAST_ONCE.mark, in_flight=False)
-    assert not AT_LEAST_ONCE.is_older(AT_LEAST_ONCE.mark, in_flight=False)
-    assert not SAME_CLUSTER.is_older(SAME_CLUSTER.mark, in_flight=False)
+    assert ANOTHER_CLUSTER.is_older(ANOTHER_CLUSTER.mark, kept_place=False)
+    assert not ANOTHER_CLUSTER.is_older(Committing(writer="two").mark, kept_place=False)
+    assert not ANOTHER_CLUSTER.is_older(AT_LEAST_ONCE.mark, kept_place=False)
+    assert not AT_LEAST_ONCE.is_older(AT_LEAST_ONCE.mark, kept_place=False)
+    assert not SAME_CLUSTER.is_older(SAME_CLUSTER.mark, kept_place=False)

@@ -14,7 +14,7 @@ A, B = Partition("orders", 0), Partition("orders", 1)
 def started(**durable: int) -> Progress:
     """Of A alone, from offset 5 on, which is the group's."""
     progress = Progress({Partition("orders", int(number)): offset for number, offset in durable.items()})
-    progress.begin(A, committed=5, start=5, in_flight=False)
+    progress.begin(A, committed=5, start=5)
     return progress
 
 
@@ -65,7 +65,7 @@ def test_offsets_without_a_record_in_front_of_a_newer_one_are_those_of_that_reco
 
 def test_offsets_without_a_record_behind_those_on_their_way_from_the_session_before_wait_for_them() -> None:
     progress = Progress({})
-    progress.begin(A, committed=5, start=9, in_flight=True)
+    progress.begin(A, committed=5, start=9, on_its_way=9)
     progress.note_empty(A, 12)
     assert progress.give_empty() == {A: 12}
     assert progress.find_unconfirmed() == [A]
@@ -91,7 +91,7 @@ def test_what_is_given_back_is_not_waited_for() -> None:
 
 def test_what_is_given_back_is_what_lies_behind_the_last_batch_and_no_more() -> None:
     progress = started()
-    progress.begin(B, committed=5, start=5, in_flight=False)
+    progress.begin(B, committed=5, start=5)
     progress.give({A: 9, B: 8})
     progress.give_back_behind({A: 7, B: 3})
     assert progress.find_unconfirmed() == [A]
@@ -101,7 +101,7 @@ def test_what_is_given_back_is_what_lies_behind_the_last_batch_and_no_more() -> 
 
 def test_a_transaction_is_offered_the_same_offsets_until_it_is_committed() -> None:
     progress = started()
-    progress.begin(B, committed=-1, start=0, in_flight=False)
+    progress.begin(B, committed=-1, start=0)
     progress.give({A: 9, B: 3})
     assert progress.offer({A: 7, B: 3}) == {A: 7, B: 3}
     assert progress.offer({A: 7, B: 3}) == {A: 7, B: 3}
@@ -116,7 +116,7 @@ def test_a_transaction_is_offered_no_offsets_of_others_and_none_of_records_that_
     assert progress.offer({A: 4, other: 4}) == {}, "the group's offset does not go back"
     assert progress.offer({A: 9, other: 5}) == {A: 9}
     progress.drop([A])
-    progress.begin(A, committed=12, start=12, in_flight=False)
+    progress.begin(A, committed=12, start=12)
     progress.give({A: 15})
     assert progress.offer({A: 9, other: 6}) == {}
     assert progress.offer({A: 15, other: 6}) == {A: 15}
@@ -124,11 +124,46 @@ def test_a_transaction_is_offered_no_offsets_of_others_and_none_of_records_that_
 
 def test_what_was_in_flight_is_waited_for_and_committed_when_it_is_durable() -> None:
     progress = Progress({A: 7})
-    progress.begin(A, committed=5, start=9, in_flight=True)
+    progress.begin(A, committed=5, start=9, on_its_way=9)
     assert progress.take_due() == {A: 7}
     assert progress.find_unconfirmed([A, B]) == [A]
     progress.confirm({A: 9})
     assert progress.take_due() == {A: 9}
+
+
+def test_what_is_read_again_while_it_is_on_its_way_is_committed_when_it_is_durable_for_the_second_time() -> None:
+    progress = Progress({A: 7})
+    progress.begin(A, committed=5, start=5, on_its_way=9)
+    assert progress.find_unconfirmed() == [A]
+    progress.give({A: 8})
+    for offset in (8, 9):
+        progress.confirm({A: offset})
+    assert progress.take_due() == {}
+    assert progress.find_unconfirmed() == [A]
+    progress.give({A: 12})
+    progress.confirm({A: 6})
+    assert progress.take_due() == {A: 6}
+    progress.confirm({A: 12})
+    assert progress.take_due() == {A: 12}
+    assert progress.find_unconfirmed() == []
+
+
+def test_what_is_on_its_way_and_read_again_is_waited_for_in_a_rebalance() -> None:
+    progress = Progress({A: 7})
+    progress.begin(A, committed=5, start=5, on_its_way=9)
+    assert progress.find_unconfirmed([A, B]) == [A]
+    assert progress.find_unconfirmed_offsets() == {A: 9}
+    progress.confirm({A: 9})
+    assert progress.find_unconfirmed([A, B]) == []
+
+
+def test_what_was_durable_before_the_session_began_is_not_waited_for_though_it_is_read_again() -> None:
+    progress = Progress({A: 9})
+    progress.begin(A, committed=5, start=5, on_its_way=9)
+    assert progress.find_unconfirmed() == []
+    progress.give({A: 6})
+    progress.confirm({A: 6})
+    assert progress.take_due() == {A: 6}
 
 
 def test_a_partition_that_is_gone_is_not_committed() -> None:
@@ -142,7 +177,7 @@ def test_a_partition_that_is_gone_is_not_committed() -> None:
 
 def test_the_lag_of_a_source_that_is_ahead_of_its_group_is_that_behind_the_source() -> None:
     progress = Progress({})
-    progress.begin(A, committed=5, start=9, in_flight=False)
+    progress.begin(A, committed=5, start=9)
     progress.note_end(A, 12)
     assert progress.lags == {A: 3}
 

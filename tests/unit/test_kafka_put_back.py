@@ -20,7 +20,7 @@ def state_with(*records: Record) -> MemberState:
     section = {"type": "kafka", "hosts": ["k:9092"], "topics": ["orders"], "groupID": "g"}
     state = MemberState(KafkaSourceOptions.model_validate(section), {}, "")
     for partition in (FIRST, SECOND):
-        state.begin(partition, -1, 0, False)
+        state.begin(partition, -1, 0)
     state.hold(Taken.collect(cast("list[Message]", list(records))))
     return state
 
