@@ -15,6 +15,7 @@ from psql_streamer.errors import SinkRefused
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, Stats
+from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from psql_streamer.pipeline.item import Item
@@ -110,8 +111,8 @@ class SinkRunner:
             log.warning("%s: not drained in time: the rest will be read again after the restart", self.name)
         self._abandon.set()
         for handler in self.handlers:
-            handler.interrupt()
-        self.part.interrupt()
+            interrupt(f"handler.{handler.name}", handler)
+        interrupt(self.name, self.part)
 
     def leave(self, deadline: float) -> None:
         """Wait for the threads, which were interrupted."""
@@ -143,11 +144,12 @@ class SinkRunner:
     def stats(self) -> Stats:
         """The sink's counters and its queue."""
         used, limit = sum(queue.used for queue in self._queues), sum(queue.limit for queue in self._queues)
-        return {**self.part.stats(), "queue_bytes": used, "queue_limit_bytes": limit}
+        return {**ask_stats(self.name, self.part), "queue_bytes": used, "queue_limit_bytes": limit}
 
     def collect_handler_stats(self) -> Mapping[str, Stats]:
         """The counters of its handlers, by part."""
-        return {f"handler.{handler.name}": handler.stats() for handler in self.handlers}
+        named = {f"handler.{handler.name}": handler for handler in self.handlers}
+        return {name: ask_stats(name, handler) for name, handler in named.items()}
 
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)
@@ -159,7 +161,7 @@ class SinkRunner:
             problem = self._lifecycle.start_problem(name)
             return Status(False, problem) if problem else _STARTING
         problem = self._retries[place].problem
-        return Status(False, problem) if problem else part.status()
+        return Status(False, problem) if problem else ask_status(name, part)
 
     def _handle(self, place: int) -> None:
         handler, following = self.handlers[place], self._queues[place + 1]

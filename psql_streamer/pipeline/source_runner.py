@@ -20,6 +20,7 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.interfaces import Handler, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
+from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries
@@ -101,7 +102,7 @@ class SourceRunner:
 
     def interrupt(self) -> None:
         """Make the source give up what it waits for."""
-        self.part.interrupt()
+        interrupt(self.name, self.part)
 
     def wake(self) -> None:
         """A sink took a batch: in a fast stream it may be time to read the next."""
@@ -179,7 +180,7 @@ class SourceRunner:
         """The source's own status, unless it is being connected again, or what it gave is stuck on its way."""
         if problem := self._lifecycle.start_problem(self.name) or self._retries.problem:
             return Status(False, problem)
-        status = self.part.status()
+        status = ask_status(self.name, self.part)
         if status.ok and not self._is_started():
             return Status(False, "has not started yet")  # nor does it take snapshots yet
         if (began := self._storing_since) is not None and time.monotonic() - began > _STORE_STALLED_AFTER_SECONDS:
@@ -198,7 +199,12 @@ class SourceRunner:
         with self._lock:
             in_flight = len(self._tracker)
         stored = {"stored_position": str(self._stored)} if self._stored else {}
-        return {**self.part.stats(), **stored, "batches_in_flight": in_flight, **self._summarize_snapshots()}
+        return {
+            **ask_stats(self.name, self.part),
+            **stored,
+            "batches_in_flight": in_flight,
+            **self._summarize_snapshots(),
+        }
 
     def _summarize_snapshots(self) -> Stats:
         if not self.snapshots.are_taken:
@@ -245,7 +251,7 @@ class SourceRunner:
             self.part.start(self._position)
         else:
             self._begin(stream)
-        log.info("%s: %s", self.name, self.part.status().reason)
+        log.info("%s: %s", self.name, ask_status(self.name, self.part).reason)
 
     def _begin(self, stream: Mapping[str, str]) -> None:
         """The first session: at the stored position, unless the operator sends the source elsewhere."""

@@ -85,8 +85,9 @@ def _make_offset_list(offsets: Sequence[tuple[str, int, int, str]]) -> librdkafk
     for topic, partition, offset, metadata in offsets:
         entry = rdkafka.topic_partition_list_add(listed, topic.encode(), partition).contents
         entry.offset = offset
-        written = metadata.encode()
-        if written:
+        if metadata:
+            # librdkafka copies as many bytes as metadata_size says, and then reads the copy up to a 0 byte.
+            written = metadata.encode() + b"\0"
             entry.metadata = rdkafka.mem_malloc(None, len(written))
             ctypes.memmove(entry.metadata, written, len(written))
             entry.metadata_size = len(written)

@@ -11,10 +11,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused
-from sources.kafka.committing import Committing
+from sources.kafka.committing import Committing, add_topic_id, split_topic_id
 from sources.kafka.ends import find_ends
-from sources.kafka.offsets import Offsets, Partition
+from sources.kafka.offsets import Offsets, Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.same_topics import describe_made_anew, describe_made_anew_remedy
 from sources.kafka.subscribed import list_wanted_partitions
 
 
@@ -34,7 +35,7 @@ class Beginning:
 class Beginnings:
     """reached: offsets where this source has got. left_in: the generation of the group that the session before was in;
     None for the first session of this process. there: topics that existed when the source first looked; startAt is
-    about them. admin: lists topics and ends; see rebalancing.py for why.
+    about them. admin: lists topics and ends; see rebalancing.py for why. ids: of topics, as far as they are known.
 
     Behind a session that ended, records may be on their way to sinks. Reading goes on behind them if the group is in
     the same generation, as it is for a member with an instanceId that comes back in time: nobody else had the
@@ -50,6 +51,7 @@ class Beginnings:
         committing: Committing,
         there: Collection[str],
         admin: AdminClient,
+        ids: TopicIds,
     ) -> None:
         self._left_in = left_in
         self._committing = committing
@@ -57,6 +59,7 @@ class Beginnings:
         self._reached = dict(reached)
         self._there = there
         self._admin = admin
+        self._ids = ids
 
     def begin(self, consumer: Consumer) -> Sequence[TopicPartition]:
         """Where startAt wants the partitions of all topics when the group reads the first time, to be committed.
@@ -77,9 +80,8 @@ class Beginnings:
                 consumer, options.start_at, {(one.topic, one.partition) for one in every}
             )
         else:
-            mark = self._committing.mark
             begun = [
-                TopicPartition(one.topic, one.partition, self._find_start_offset(consumer, one), mark) for one in every
+                self._mark_offset(one.topic, one.partition, self._find_start_offset(consumer, one)) for one in every
             ]
         return self._select_not_begun(consumer, begun)
 
@@ -98,16 +100,22 @@ class Beginnings:
             ends = self._find_ends(consumer, partition, offset) if partition in there else None
             if problem := find_start_problem(partition, offset, ends):
                 raise PositionRefused(problem, CORRECT_START)
-        mark = self._committing.mark
-        return [TopicPartition(*partition, offset, mark) for partition, offset in start_at.items()]
+        return [self._mark_offset(*partition, offset) for partition, offset in start_at.items()]
+
+    def _mark_offset(self, topic: str, number: int, offset: int) -> TopicPartition:
+        """The offset as it is committed."""
+        return TopicPartition(topic, number, offset, add_topic_id(self._committing.mark, self._ids.get(topic)))
 
     def find(
         self, consumer: Consumer, partition: Partition, committed: TopicPartition, generation: int | None
     ) -> Beginning:
         """Where reading begins. committed: the group's offset. generation: of the group. PositionRefused: the offset is
-        not there.
+        not there, or is one of a topic that was deleted.
         """
         options = self._options
+        _, topic_id = split_topic_id(committed.metadata)
+        if committed.offset >= 0 and topic_id and topic_id != self._ids.get(partition.topic, topic_id):
+            raise PositionRefused(describe_made_anew(partition.topic), describe_made_anew_remedy(options.group_id))
         reached = self._reached.get(partition, -1)
         is_first = self._left_in is None
         kept_place = not is_first and generation == self._left_in

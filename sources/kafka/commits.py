@@ -13,24 +13,32 @@ from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sources.kafka.committing import Committing
+from sources.kafka.committing import Committing, add_topic_id
 from sources.kafka.member_state import MemberState
-from sources.kafka.offsets import Partition, list_partitions, to_partitions
+from sources.kafka.offsets import Partition, TopicIds, list_partitions, to_partitions
 
 _AGAIN_SECONDS = 1.0
 """Behind a commit that failed."""
+
+_TOLD_AFTER_SECONDS = 10.0
+"""Commits fail now and then while a group shares its partitions; when they fail for so long, /status says so. The log
+says it as often.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Commits:
-    """name: of the source. For the member's thread."""
+    """name: of the source. ids: of topics, as far as they are known. For the member's thread."""
 
-    def __init__(self, name: str, committing: Committing, state: MemberState) -> None:
+    def __init__(self, name: str, committing: Committing, state: MemberState, ids: TopicIds) -> None:
         self._name = name
+        self._ids = ids
         self._committing = committing
         self._state = state
-        self._not_before = 0.0
+        self._not_before = self._logged_at = 0.0
+        self._failing_since: float | None = None
+        self._unanswered = 0
 
     def send(self, consumer: Consumer) -> None:
         """Commit what is due, without waiting for the answer. Raises KafkaException."""
@@ -49,36 +57,54 @@ class Commits:
 
         error: of the whole commit. Without one, brokers may still have refused single partitions.
         """
-        if error is None:
-            self._note_refused(offsets)
-        else:
+        self._unanswered = max(0, self._unanswered - 1)
+        if error is not None:
             self._tell("offsets", error)
             self._send_again(to_partitions(offsets))
+        elif not self._note_refused(offsets):
+            self._note_taken()
 
     def _commit_due(self, consumer: Consumer, wait: bool) -> None:
         if self._committing.by_sink:
             return
         mark = self._committing.mark
         due = self._state.take_due()
-        offsets = [TopicPartition(topic, number, offset, mark) for (topic, number), offset in due.items()]
+        offsets = [
+            TopicPartition(topic, number, offset, add_topic_id(mark, self._ids.get(topic)))
+            for (topic, number), offset in due.items()
+        ]
         if not offsets:
+            if not self._unanswered and self._failing_since is not None:
+                self._note_taken()  # the partitions went to others
             return
         if wait:
             self._note_refused(consumer.commit(offsets=offsets, asynchronous=False))
         else:
+            self._unanswered += 1
             consumer.commit(offsets=offsets, asynchronous=True)
 
-    def _note_refused(self, answered: Sequence[TopicPartition]) -> None:
-        """answered: the partitions of a commit, each with its error, if it has one."""
-        for one in answered:
-            if one.error is not None:
-                refused = to_partitions([one])
-                self._tell(f"offsets of {list_partitions(refused)}", one.error)
-                self._send_again(refused)
+    def _note_refused(self, answered: Sequence[TopicPartition]) -> bool:
+        """Whether one was refused. answered: the partitions of a commit, each with its error, if it has one."""
+        refused = [(to_partitions([one]), one.error) for one in answered if one.error is not None]
+        for partitions, error in refused:
+            self._tell(f"offsets of {list_partitions(partitions)}", error)
+            self._send_again(partitions)
+        return bool(refused)
+
+    def _note_taken(self) -> None:
+        """Nothing is left that brokers have refused."""
+        self._failing_since = None
+        self._state.set_commit_problem("")
 
     def _send_again(self, partitions: Iterable[Partition]) -> None:
         self._not_before = time.monotonic() + _AGAIN_SECONDS
         self._state.send_again(partitions)
 
     def _tell(self, what: str, error: KafkaError) -> None:
-        log.warning("source.%s: %s were not committed: %s", self._name, what, error.str())
+        now = time.monotonic()
+        self._failing_since = self._failing_since or now
+        if now - self._failing_since >= _TOLD_AFTER_SECONDS:
+            self._state.set_commit_problem(f"{what} are not committed: {error.str()}")
+        if now - self._logged_at >= _TOLD_AFTER_SECONDS or not self._logged_at:
+            self._logged_at = now
+            log.warning("source.%s: %s were not committed: %s", self._name, what, error.str())

@@ -8,6 +8,21 @@ OUR_COMMIT = "psql-streamer"
 """What the metadata of our commits begin with. Where an operator has set a group's offset there is none."""
 
 
+_TOPIC_ID = " topic="
+"""Stands in front of the id that a topic got when it was made, at the end of the metadata."""
+
+
+def add_topic_id(mark: str, topic_id: str | None) -> str:
+    """Metadata that also say of which topic an offset is: a topic of the same name that is made later has others."""
+    return f"{mark}{_TOPIC_ID}{topic_id}" if topic_id else mark
+
+
+def split_topic_id(metadata: str | None) -> tuple[str, str]:
+    """The mark of metadata, and the id of the topic; empty: not known."""
+    mark, found, topic_id = (metadata or "").rpartition(_TOPIC_ID)
+    return (mark, topic_id) if found else (metadata or "", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Committing:
     """by_sink: with the sink's transactions, and never by the member itself. writer: the name of a sink that writes in
@@ -19,7 +34,7 @@ class Committing:
 
     @property
     def mark(self) -> str:
-        """The metadata of commits."""
+        """What the metadata of commits begin with."""
         return f"{OUR_COMMIT} {self.writer}" if self.writer else OUR_COMMIT
 
     def is_older(self, metadata: str | None, kept_place: bool) -> bool:
@@ -28,6 +43,7 @@ class Committing:
         kept_place: whether nobody else can have had the partition since it was read. Else the source's position counts
         for more than the group's offset where a transaction noted it, and nobody else has committed since.
         """
+        mark, _ = split_topic_id(metadata)
         if kept_place:
-            return (metadata or "").split(" ")[0] == OUR_COMMIT
-        return bool(self.writer) and metadata == self.mark
+            return mark.split(" ")[0] == OUR_COMMIT
+        return bool(self.writer) and mark == self.mark

@@ -59,17 +59,17 @@ class GroupMember:
         committing: Committing,
         left: Offsets,
     ) -> None:
-        self.state = state = MemberState(options, durable, committing.mark, left)
+        self.state = state = MemberState(options, durable, committing.mark, left, ids)
         self._name = name
         self._options = options
         self._committing = committing
         self._most_held = 2 * options.batch_bytes
         admin = AdminClient(options.make_client_properties())
         topics = SameTopics(options, ids, admin)
-        beginnings = Beginnings(options, reached, left_in, committing, there, admin)
+        beginnings = Beginnings(options, reached, left_in, committing, there, admin, ids)
         self._polling = Polling(name, options, state)
         self._pausing = Pausing()
-        self._commits = Commits(name, committing, state)
+        self._commits = Commits(name, committing, state, ids)
         self._troubles = Troubles(name, options.group_id, state)
         self._watch = Watch(state, topics, self._troubles)
         self._takeover = Takeover(name, options, admin)

@@ -21,9 +21,10 @@ from types import MappingProxyType
 from psql_streamer.batching import LINGER_BYTES, LINGER_SECONDS, READ_AHEAD_BYTES
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import ConsumedOffsets
+from sources.kafka.committing import add_topic_id
 from sources.kafka.held import HeldRecords
 from sources.kafka.membership import Membership
-from sources.kafka.offsets import Offsets, Partition, list_partitions
+from sources.kafka.offsets import Offsets, Partition, TopicIds, list_partitions
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.progress import Progress
 from sources.kafka.taken import Taken
@@ -49,16 +50,22 @@ class MemberSummary:
 
 
 class MemberState:
-    """durable: offsets in front of which every sink has all. mark: the metadata of commits. left: offsets in front of
-    which records of the session before may be on their way. Every function may be called from any thread, and only
-    those that say so wait.
+    """durable: offsets in front of which every sink has all. mark: what the metadata of commits begin with. left:
+    offsets in front of which records of the session before may be on their way. ids: of topics, as far as they are
+    known. Every function may be called from any thread, and only those that say so wait.
     """
 
     def __init__(
-        self, options: KafkaSourceOptions, durable: Offsets, mark: str, left: Offsets = MappingProxyType({})
+        self,
+        options: KafkaSourceOptions,
+        durable: Offsets,
+        mark: str,
+        left: Offsets = MappingProxyType({}),
+        ids: TopicIds = MappingProxyType({}),
     ) -> None:
         self._options = options
         self._mark = mark
+        self._ids = ids
         self._lock = threading.Condition()
         self._held = HeldRecords(options.batch_size, options.batch_bytes)
         self._progress = Progress(durable)
@@ -69,7 +76,7 @@ class MemberState:
         self._left = dict(left)
         self._error: SourceError | None = None
         self._stopping = threading.Event()
-        self._problem = ""
+        self._problem = self._commit_problem = ""
         self._missing: Sequence[str] = ()
         self._unmatched: Sequence[str] = ()
         self._rebalances = self._headerless = 0
@@ -143,7 +150,10 @@ class MemberState:
             offered = self._progress.offer(offsets)
             return ConsumedOffsets(
                 self._membership.metadata,
-                [(topic, number, offset, self._mark) for (topic, number), offset in offered.items()],
+                [
+                    (topic, number, offset, add_topic_id(self._mark, self._ids.get(topic)))
+                    for (topic, number), offset in offered.items()
+                ],
             )
 
     def settle(self, offsets: Offsets) -> None:
@@ -177,7 +187,7 @@ class MemberState:
     def summarize(self) -> MemberSummary:
         """How the member is doing."""
         with self._lock:
-            problem = self._problem if self._error is None else str(self._error)
+            problem = self._problem or self._commit_problem if self._error is None else str(self._error)
             return MemberSummary(
                 dict(self._progress.lags),
                 problem,
@@ -297,6 +307,11 @@ class MemberState:
         """What /status says from now on; empty: nothing is wrong."""
         with self._lock:
             self._problem = problem
+
+    def set_commit_problem(self, problem: str) -> None:
+        """What /status says, where it has nothing else to say; empty: commits are taken."""
+        with self._lock:
+            self._commit_problem = problem
 
     def note_absent(self, missing: Iterable[str], unmatched: Iterable[str]) -> None:
         """Topics that do not exist, and regular expressions that no topic matches."""

@@ -46,7 +46,7 @@ class Progress:
         durable = self._durable.get(partition, -1)
         if on_its_way > max(start, durable):
             self._repeated[partition] = on_its_way
-        elif committed < start <= on_its_way:
+        elif on_its_way >= 0 and committed < start <= on_its_way:
             self._started[partition] = -1
             self._delivered[partition] = start
             self._confirm(partition, min(start, durable))

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
@@ -55,6 +56,12 @@ def position_behind_a_topic_that_joined(kafka: str, prefix: str) -> tuple[str, P
         position = read_rows(source, 3)[-1].position
         source.confirm(position)
     return joined, stored(position)
+
+
+def committed_by(kafka: str, topic: str) -> list[TopicPartition]:
+    """What the group of this name has committed of the topic, with its metadata."""
+    found = Consumer({"bootstrap.servers": kafka, "group.id": topic}).committed([TopicPartition(topic, 0)], timeout=20)
+    return [one for one in found if one.offset > 0]
 
 
 def read_until_it_ends(source: KafkaSource, seconds: float = 20.0) -> None:
@@ -113,6 +120,25 @@ def test_a_topic_that_is_made_anew_between_two_polls_is_refused_at_once_or_at_th
     again = pattern_of(kafka, topic_prefix)
     with started(again, position), pytest.raises(PositionRefused, match=MADE_ANEW.format(joined)):
         read_until_it_ends(again)
+
+
+@pytest.mark.behaviour("G4")
+def test_offsets_that_another_instance_committed_of_a_topic_that_was_deleted_are_refused(
+    kafka: str, topic_prefix: str
+) -> None:
+    """Brokers forget them with the topic, but that instance may go on for a moment, and commits those that it knows."""
+    create_topic(kafka, topic_prefix)
+    write(kafka, topic_prefix, [event(number) for number in range(1, 5)])
+    source = source_of(kafka, topic_prefix, group=topic_prefix)
+    with started(source):
+        source.confirm(read_rows(source, 4)[-1].position)
+        wait_for(lambda: bool(committed_by(kafka, topic_prefix)), "the commit")
+        late = committed_by(kafka, topic_prefix)
+    make_anew(kafka, topic_prefix, 11, 18)
+    Consumer({"bootstrap.servers": kafka, "group.id": topic_prefix}).commit(offsets=late, asynchronous=False)
+    other = source_of(kafka, topic_prefix, group=topic_prefix)
+    with started(other), pytest.raises(PositionRefused, match=MADE_ANEW.format(topic_prefix)):
+        read_until_it_ends(other)
 
 
 def test_a_position_without_the_ids_of_its_topics_is_gone_on_from(kafka: str, topic_prefix: str) -> None:

@@ -148,6 +148,13 @@ def test_what_is_read_again_while_it_is_on_its_way_is_committed_when_it_is_durab
     assert progress.find_unconfirmed() == []
 
 
+def test_nothing_is_waited_for_where_the_group_begins_with_the_oldest_record() -> None:
+    progress = Progress({})
+    progress.begin(A, committed=-1001, start=-2, first=5)
+    progress.note_end(A, 5)
+    assert (progress.lags, progress.find_unconfirmed()) == ({A: 0}, [])
+
+
 def test_what_is_on_its_way_and_read_again_is_waited_for_in_a_rebalance() -> None:
     progress = Progress({A: 7})
     progress.begin(A, committed=5, start=5, on_its_way=9)

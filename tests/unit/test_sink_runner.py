@@ -303,3 +303,32 @@ def test_an_error_in_front_of_a_write_stops_the_service_like_one_in_it() -> None
     assert lifecycle.stopping.wait(10)
     assert "sink.k: unexpected ZeroDivisionError" in str(lifecycle.failure)
     _end(runner)
+
+
+_VALUE = "hunter2"
+
+
+class Broken(Failing):
+    """Raises wherever it is asked."""
+
+    def interrupt(self) -> None:
+        raise ZeroDivisionError(_VALUE)
+
+    def status(self) -> Status:
+        raise ZeroDivisionError(_VALUE)
+
+    def stats(self) -> Stats:
+        raise ZeroDivisionError(_VALUE)
+
+
+def test_a_part_that_raises_where_it_is_asked_keeps_no_other_from_its_stop_and_from_being_seen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner = _runner(Broken(0))
+    runner.start()
+    assert runner.status() == Status(False, "its status raises ZeroDivisionError: see the log")
+    assert runner.stats()["queue_bytes"] == 0
+    _end(runner)
+    for method in ("interrupt", "status", "stats"):
+        assert f"sink.k: unexpected ZeroDivisionError in {method}\n" in caplog.text
+    assert _VALUE not in caplog.text
