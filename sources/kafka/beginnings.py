@@ -118,7 +118,7 @@ class Beginnings:
             raise PositionRefused(describe_made_anew(partition.topic), describe_made_anew_remedy(options.group_id))
         reached = self._reached.get(partition, -1)
         is_first = self._left_in is None
-        kept_place = not is_first and generation == self._left_in
+        kept_place = bool(options.instance_id) and not is_first and generation == self._left_in
         on_its_way = -1 if is_first else reached
         older = self._committing.is_older(committed.metadata, kept_place)
         if committed.offset >= 0 and (not older or committed.offset >= reached):

@@ -135,7 +135,7 @@ def test_events_of_partitions_that_stay_are_written_though_the_group_goes_on(kaf
     assert copied(kafka, topic) == [1, 2]
     asked = Consumer({"bootstrap.servers": kafka, "group.id": topic})
     for one in asked.committed([TopicPartition(topic, number) for number in range(2)], timeout=20):
-        assert re.fullmatch("psql-streamer topic=[A-Za-z0-9_-]{22}", one.metadata or "")
+        assert re.fullmatch("psql-streamer topic=[A-Za-z0-9+/]{22}", one.metadata or "")
 
 
 def test_a_session_that_ends_waits_for_what_is_on_its_way(kafka: str, topic: str) -> None:
