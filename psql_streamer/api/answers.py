@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,8 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from psql_streamer.unexpected import log_unexpected
 
 log = logging.getLogger("psql_streamer.api")
 
@@ -121,8 +122,6 @@ class _Everything:
             if started:
                 raise
             request = Request(served)
-            # Not the error's own text: a library's message may quote a value.
-            trace = "".join(traceback.format_tb(error.__traceback__))
-            what = f"unexpected {type(error).__name__}"
-            log.error("%s %s: %s\n%s", scope["method"], read_path(request), what, trace)
-            await answer_problem(request, 500, f"{what}: see the log")(served, receive, pass_on)
+            log_unexpected(log, f"{scope['method']} {read_path(request)}", error)
+            what = f"unexpected {type(error).__name__}: see the log"
+            await answer_problem(request, 500, what)(served, receive, pass_on)

@@ -5,22 +5,24 @@ nor from being seen.
 from __future__ import annotations
 
 import logging
-import traceback
+from collections.abc import Callable
 
-from psql_streamer.bounded import Call
 from psql_streamer.errors import StreamerError
 from psql_streamer.interfaces import Handler, Sink, Source, Status
 from psql_streamer.model import Stats
+from psql_streamer.unexpected import log_unexpected
 
 log = logging.getLogger("psql_streamer.pipeline")
 
 
 def interrupt(name: str, part: Source | Handler | Sink) -> None:
     """Interrupt it. name: of the part, for the log."""
-    try:
-        part.interrupt()
-    except Exception as error:
-        log_error(name, "interrupt", error)
+    _call(name, "interrupt", part.interrupt)
+
+
+def stop(name: str, part: Source | Handler | Sink) -> None:
+    """Stop it."""
+    _call(name, "stop", part.stop)
 
 
 def ask_status(name: str, part: Source | Handler | Sink) -> Status:
@@ -28,7 +30,7 @@ def ask_status(name: str, part: Source | Handler | Sink) -> Status:
     try:
         return part.status()
     except Exception as error:
-        log_error(name, "status", error)
+        _tell(name, "status", error)
         return Status(False, f"its status raises {type(error).__name__}: see the log")
 
 
@@ -37,22 +39,19 @@ def ask_stats(name: str, part: Source | Handler | Sink) -> Stats:
     try:
         return part.stats()
     except Exception as error:
-        log_error(name, "stats", error)
+        _tell(name, "stats", error)
         return {}
 
 
-def log_failure(call: Call[None]) -> None:
-    """What a call has raised that has ended, if it has. Its name says what it did."""
+def _call(name: str, method: str, call: Callable[[], None]) -> None:
     try:
-        call.require_result()
+        call()
     except Exception as error:
-        log_error(call.name, "its call", error)
+        _tell(name, method, error)
 
 
-def log_error(name: str, method: str, error: BaseException) -> None:
-    """Of an error that is not one of ours, where it comes from, and not its text: that may quote a value."""
+def _tell(name: str, method: str, error: Exception) -> None:
     if isinstance(error, StreamerError):
         log.error("%s: %s", name, error)
-        return
-    trace = "".join(traceback.format_tb(error.__traceback__))
-    log.error("%s: unexpected %s in %s\n%s", name, type(error).__name__, method, trace)
+    else:
+        log_unexpected(log, name, error, method)

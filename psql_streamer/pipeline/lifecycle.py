@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
 from collections.abc import Callable
 
 from psql_streamer.bounded import Call
@@ -13,6 +12,7 @@ from psql_streamer.errors import StreamerError
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.pipeline.retries import Retries
 from psql_streamer.retry_limits import Tried
+from psql_streamer.unexpected import log_unexpected
 
 log = logging.getLogger("psql_streamer.pipeline")
 
@@ -58,9 +58,7 @@ class Lifecycle:
         finally:
             self.stopping.set()  # before the log, which may be a pipe that nobody reads
         if not isinstance(error, StreamerError):
-            # Not the error's own text: a library's message may quote a value.
-            trace = "".join(traceback.format_tb(error.__traceback__))
-            log.error("%s: unexpected %s\n%s", part, type(error).__name__, trace)
+            log_unexpected(log, part, error)
         if not first:
             log.error("%s", known)
 

@@ -27,7 +27,6 @@ from psql_streamer.interfaces import Service, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Stats
 from psql_streamer.pipeline.arrow_memory import return_freed_pages
-from psql_streamer.pipeline.asking import log_failure
 from psql_streamer.pipeline.frozen_objects import freeze_objects
 from psql_streamer.pipeline.handler_instances import choose_worst_by_name, sum_by_name
 from psql_streamer.pipeline.item import Item
@@ -225,8 +224,6 @@ class Pipeline(Service):
         deadline = time.monotonic() + _RELEASE_SECONDS
         for call in calls:
             call.wait(deadline - time.monotonic(), threading.Event())
-            if call.ended:
-                log_failure(call)
         return [name for sink in self._sinks for name in sink.hanging] + [call.name for call in calls if not call.ended]
 
     def _review(self) -> None:

@@ -15,7 +15,7 @@ from psql_streamer.errors import SinkRefused
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, Stats
-from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt
+from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt, stop
 from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.coalescing import cut, cut_off, merge
 from psql_streamer.pipeline.item import Item
@@ -64,7 +64,8 @@ class SinkRunner:
         self._at_work: set[int] = set()
         self._drained = threading.Event()  # nothing more comes: threads end when their queue is empty
         self._abandon = threading.Event()
-        names = [*(f"handler.{handler.name}" for handler in handlers), self.name]
+        self._named_handlers = {f"handler.{handler.name}": handler for handler in handlers}
+        names = [*self._named_handlers, self.name]
         self._retries = [Retries(name, Tried.BATCH, metrics, self._abandon) for name in names]
         limit = part.options.queue_bytes
         # The first queue is bounded in bytes alone, so that a sink that is away keeps its neighbours going for long.
@@ -82,8 +83,8 @@ class SinkRunner:
 
     def start(self) -> None:
         """Start the handlers' engines and the sink, then the threads."""
-        for handler in self.handlers:
-            self._start(f"handler.{handler.name}", handler.start)
+        for name, handler in self._named_handlers.items():
+            self._start(name, handler.start)
         self._start(self.name, self.part.start)
         for thread in self._threads:
             thread.start()
@@ -110,8 +111,8 @@ class SinkRunner:
         if self._at_work or any(len(queue) for queue in self._queues):
             log.warning("%s: not drained in time: the rest will be read again after the restart", self.name)
         self._abandon.set()
-        for handler in self.handlers:
-            interrupt(f"handler.{handler.name}", handler)
+        for name, handler in self._named_handlers.items():
+            interrupt(name, handler)
         interrupt(self.name, self.part)
 
     def leave(self, deadline: float) -> None:
@@ -125,9 +126,9 @@ class SinkRunner:
 
     def stop(self) -> None:
         """Release what the sink and its handlers have. May take as long as they do."""
-        self.part.stop()
-        for handler in self.handlers:
-            handler.stop()
+        stop(self.name, self.part)
+        for name, handler in self._named_handlers.items():
+            stop(name, handler)
 
     def status(self) -> Status:
         """The sink's own status, or what is being tried again."""
@@ -135,10 +136,9 @@ class SinkRunner:
 
     def collect_handler_status(self) -> Mapping[str, Status]:
         """The same of each of its handlers, by part."""
-        names = [f"handler.{handler.name}" for handler in self.handlers]
         return {
             name: self._compute_status(name, place, handler)
-            for place, (name, handler) in enumerate(zip(names, self.handlers, strict=True))
+            for place, (name, handler) in enumerate(self._named_handlers.items())
         }
 
     def stats(self) -> Stats:
@@ -148,8 +148,7 @@ class SinkRunner:
 
     def collect_handler_stats(self) -> Mapping[str, Stats]:
         """The counters of its handlers, by part."""
-        named = {f"handler.{handler.name}": handler for handler in self.handlers}
-        return {name: ask_stats(name, handler) for name, handler in named.items()}
+        return {name: ask_stats(name, handler) for name, handler in self._named_handlers.items()}
 
     def _start(self, name: str, start: Callable[[], None]) -> None:
         log.info("%s: starting", name)

@@ -20,7 +20,7 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.interfaces import Handler, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
-from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt
+from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt, stop
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries
@@ -117,7 +117,7 @@ class SourceRunner:
 
     def stop(self) -> None:
         """Leave the server, telling it what was stored last."""
-        self.part.stop()
+        stop(self.name, self.part)
 
     def log_end(self) -> None:
         """Where it will go on, and what is sent again because its position was not stored."""
@@ -241,7 +241,7 @@ class SourceRunner:
         return dropped[1]
 
     def _start(self, start: Callable[[], None]) -> None:
-        self._lifecycle.start(self.name, start, self.part.options.start_retry_interval, self.part.interrupt)
+        self._lifecycle.start(self.name, start, self.part.options.start_retry_interval, self.interrupt)
 
     def _connect(self) -> None:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""

@@ -15,7 +15,7 @@ from sources.kafka.committing import Committing, add_topic_id, split_topic_id
 from sources.kafka.ends import find_ends
 from sources.kafka.offsets import Offsets, Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.same_topics import describe_made_anew, describe_made_anew_remedy
+from sources.kafka.same_topics import make_made_anew_error
 from sources.kafka.subscribed import list_wanted_partitions
 
 
@@ -104,7 +104,7 @@ class Beginnings:
 
     def _mark_offset(self, topic: str, number: int, offset: int) -> TopicPartition:
         """The offset as it is committed."""
-        return TopicPartition(topic, number, offset, add_topic_id(self._committing.mark, self._ids.get(topic)))
+        return TopicPartition(topic, number, offset, add_topic_id(self._committing.mark, topic, self._ids))
 
     def find(
         self, consumer: Consumer, partition: Partition, committed: TopicPartition, generation: int | None
@@ -115,7 +115,7 @@ class Beginnings:
         options = self._options
         _, topic_id = split_topic_id(committed.metadata)
         if committed.offset >= 0 and topic_id and topic_id != self._ids.get(partition.topic, topic_id):
-            raise PositionRefused(describe_made_anew(partition.topic), describe_made_anew_remedy(options.group_id))
+            raise make_made_anew_error(partition.topic, options.group_id)
         reached = self._reached.get(partition, -1)
         is_first = self._left_in is None
         kept_place = bool(options.instance_id) and not is_first and generation == self._left_in

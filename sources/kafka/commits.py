@@ -36,7 +36,8 @@ class Commits:
         self._ids = ids
         self._committing = committing
         self._state = state
-        self._not_before = self._logged_at = 0.0
+        self._not_before = 0.0
+        self._logged_at = -_TOLD_AFTER_SECONDS
         self._failing_since: float | None = None
         self._unanswered = 0
 
@@ -70,7 +71,7 @@ class Commits:
         mark = self._committing.mark
         due = self._state.take_due()
         offsets = [
-            TopicPartition(topic, number, offset, add_topic_id(mark, self._ids.get(topic)))
+            TopicPartition(topic, number, offset, add_topic_id(mark, topic, self._ids))
             for (topic, number), offset in due.items()
         ]
         if not offsets:
@@ -105,6 +106,6 @@ class Commits:
         self._failing_since = self._failing_since or now
         if now - self._failing_since >= _TOLD_AFTER_SECONDS:
             self._state.set_commit_problem(f"{what} are not committed: {error.str()}")
-        if now - self._logged_at >= _TOLD_AFTER_SECONDS or not self._logged_at:
+        if now - self._logged_at >= _TOLD_AFTER_SECONDS:
             self._logged_at = now
             log.warning("source.%s: %s were not committed: %s", self._name, what, error.str())

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sources.kafka.offsets import TopicIds
+
 OUR_COMMIT = "psql-streamer"
 """What the metadata of our commits begin with. Where an operator has set a group's offset there is none."""
-
 
 _TOPIC_ID = " topic="
 """Stands in front of the id that a topic got when it was made, at the end of the metadata."""
 
 
-def add_topic_id(mark: str, topic_id: str | None) -> str:
-    """Metadata that also say of which topic an offset is: a topic of the same name that is made later has others."""
-    return f"{mark}{_TOPIC_ID}{topic_id}" if topic_id else mark
+def add_topic_id(mark: str, topic: str, ids: TopicIds) -> str:
+    """Metadata that also say of which topic an offset is: a topic of the same name that is made later has others.
+
+    ids: of topics, as far as they are known.
+    """
+    return f"{mark}{_TOPIC_ID}{ids[topic]}" if ids.get(topic) else mark
 
 
 def split_topic_id(metadata: str | None) -> tuple[str, str]:

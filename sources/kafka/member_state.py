@@ -151,7 +151,7 @@ class MemberState:
             return ConsumedOffsets(
                 self._membership.metadata,
                 [
-                    (topic, number, offset, add_topic_id(self._mark, self._ids.get(topic)))
+                    (topic, number, offset, add_topic_id(self._mark, topic, self._ids))
                     for (topic, number), offset in offered.items()
                 ],
             )

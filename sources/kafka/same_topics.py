@@ -29,7 +29,7 @@ class SameTopics:
             return
         for topic, one in found.items():
             if self._ids.setdefault(topic, one) != one:
-                raise PositionRefused(describe_made_anew(topic), describe_made_anew_remedy(self._options.group_id))
+                raise make_made_anew_error(topic, self._options.group_id)
 
     def find_existing(self, topics: Collection[str]) -> Collection[str]:
         """Those of these that exist; all, where brokers do not answer."""
@@ -37,6 +37,11 @@ class SameTopics:
             return find_topic_ids(self._admin, topics, self._options.timeout).keys()
         except SourceUnavailable:
             return topics
+
+
+def make_made_anew_error(topic: str, group: str) -> PositionRefused:
+    """The refusal of offsets of a topic that is no more."""
+    return PositionRefused(describe_made_anew(topic), describe_made_anew_remedy(group))
 
 
 def describe_made_anew(topic: str) -> str:

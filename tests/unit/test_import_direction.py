@@ -48,6 +48,7 @@ TIERS = [
     },
     {
         "psql_streamer.bounded",
+        "psql_streamer.unexpected",
         "psql_streamer.held_interpreter",
         "psql_streamer.checkpoint",
         "psql_streamer.embedded.java",

@@ -32,7 +32,7 @@ def test_at_a_start_only_a_commit_of_the_instance_itself_lags_and_only_where_the
 
 @pytest.mark.parametrize("committing", [AT_LEAST_ONCE, SAME_CLUSTER, ANOTHER_CLUSTER])
 def test_a_commit_says_of_which_topic_it_is(committing: Committing) -> None:
-    metadata = add_topic_id(committing.mark, "q-1Z")
+    metadata = add_topic_id(committing.mark, "t", {"t": "q-1Z"})
     assert split_topic_id(metadata) == (committing.mark, "q-1Z")
     assert committing.is_older(metadata, kept_place=True)
     assert ANOTHER_CLUSTER.is_older(metadata, kept_place=False) is (committing is ANOTHER_CLUSTER)
@@ -41,4 +41,4 @@ def test_a_commit_says_of_which_topic_it_is(committing: Committing) -> None:
 @pytest.mark.parametrize("metadata", ["", "psql-streamer", "psql-streamer one", "something else"])
 def test_a_commit_of_an_older_version_or_of_an_operator_names_no_topic(metadata: str) -> None:
     assert split_topic_id(metadata) == (metadata, "")
-    assert add_topic_id(metadata, None) == metadata
+    assert add_topic_id(metadata, "t", {}) == metadata

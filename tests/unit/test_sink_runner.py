@@ -314,6 +314,9 @@ class Broken(Failing):
     def interrupt(self) -> None:
         raise ZeroDivisionError(_VALUE)
 
+    def stop(self) -> None:
+        raise ZeroDivisionError(_VALUE)
+
     def status(self) -> Status:
         raise ZeroDivisionError(_VALUE)
 
@@ -321,14 +324,29 @@ class Broken(Failing):
         raise ZeroDivisionError(_VALUE)
 
 
+class Stopped(Engine):
+    """Remembers its stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_start.set()
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
 def test_a_part_that_raises_where_it_is_asked_keeps_no_other_from_its_stop_and_from_being_seen(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    runner = _runner(Broken(0))
+    engine = Stopped()
+    runner = _runner(Broken(0), engine)
     runner.start()
     assert runner.status() == Status(False, "its status raises ZeroDivisionError: see the log")
     assert runner.stats()["queue_bytes"] == 0
     _end(runner)
-    for method in ("interrupt", "status", "stats"):
+    runner.stop()
+    assert engine.stopped
+    for method in ("interrupt", "stop", "status", "stats"):
         assert f"sink.k: unexpected ZeroDivisionError in {method}\n" in caplog.text
     assert _VALUE not in caplog.text
