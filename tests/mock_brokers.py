@@ -12,6 +12,8 @@ from confluent_kafka import cimpl
 from sinks.kafka.producer import Producer
 
 PRODUCE = 0
+LIST_OFFSETS = 2
+OFFSET_COMMIT = 8
 INIT_PRODUCER_ID = 22
 """Numbers of requests: https://kafka.apache.org/protocol#protocol_api_keys."""
 
@@ -30,6 +32,13 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rd_kafka_mock_partition_set_leader": (ctypes.c_int, (_CLUSTER, _TOPIC, _NUMBER, _NUMBER)),
     "rd_kafka_mock_broker_set_down": (ctypes.c_int, (_CLUSTER, _NUMBER)),
     "rd_kafka_mock_broker_set_up": (ctypes.c_int, (_CLUSTER, _NUMBER)),
+    "rd_kafka_mock_start_request_tracking": (None, (_CLUSTER,)),
+    "rd_kafka_mock_get_requests": (
+        ctypes.POINTER(ctypes.c_void_p),
+        (_CLUSTER, ctypes.POINTER(ctypes.c_size_t)),
+    ),
+    "rd_kafka_mock_request_api_key": (ctypes.c_int16, (ctypes.c_void_p,)),
+    "rd_kafka_mock_request_destroy_array": (None, (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t)),
     "rd_kafka_mock_broker_set_rtt": (ctypes.c_int, (_CLUSTER, _NUMBER, ctypes.c_int)),
 }
 
@@ -87,6 +96,18 @@ class MockBrokers:
     def delay(self, broker: int, milliseconds: int) -> None:
         """Every answer of the broker takes so long."""
         assert _C.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds) == 0
+
+    def track_requests(self) -> None:
+        """From now on `count_requests` knows of them."""
+        _C.rd_kafka_mock_start_request_tracking(self._cluster)
+
+    def count_requests(self, kind: int) -> int:
+        """How many of this kind have come."""
+        size = ctypes.c_size_t()
+        found = _C.rd_kafka_mock_get_requests(self._cluster, ctypes.byref(size))
+        kinds = [_C.rd_kafka_mock_request_api_key(found[at]) for at in range(size.value)]
+        _C.rd_kafka_mock_request_destroy_array(found, size.value)
+        return kinds.count(kind)
 
     def __enter__(self) -> Self:
         return self

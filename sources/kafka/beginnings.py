@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused
@@ -72,17 +71,14 @@ class Beginnings:
         if options.start_at == "earliest" or self._reached:
             return ()
         found = self._admin.list_topics(timeout=options.timeout).topics
-        every = [TopicPartition(*one) for one in list_wanted_partitions(options.topics, found)]
-        if any(one.offset >= 0 for one in consumer.committed(every, timeout=options.timeout)):
+        every = list_wanted_partitions(options.topics, found)
+        committed = consumer.committed([TopicPartition(*one) for one in every], timeout=options.timeout)
+        if any(one.offset >= 0 for one in committed):
             return ()
         if isinstance(options.start_at, Mapping):
-            begun = self._resolve_start_offsets(
-                consumer, options.start_at, {(one.topic, one.partition) for one in every}
-            )
+            begun = self._resolve_start_offsets(options.start_at, every)
         else:
-            begun = [
-                self._mark_offset(one.topic, one.partition, self._find_start_offset(consumer, one)) for one in every
-            ]
+            begun = self._find_start_offsets(consumer, options.start_at, every)
         return self._select_not_begun(consumer, begun)
 
     def _select_not_begun(self, consumer: Consumer, begun: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
@@ -92,26 +88,45 @@ class Beginnings:
         got_on = {(one.topic, one.partition) for one in there if one.offset >= 0}
         return [one for one in begun if (one.topic, one.partition) not in got_on]
 
-    def _resolve_start_offsets(
-        self, consumer: Consumer, start_at: Offsets, there: AbstractSet[tuple[str, int]]
-    ) -> Sequence[TopicPartition]:
+    def _resolve_start_offsets(self, start_at: Offsets, every: Collection[Partition]) -> Sequence[TopicPartition]:
         """The offsets that startAt names. PositionRefused for one that cannot be read from."""
+        ends = find_ends(self._admin, start_at.keys() & set(every), self._options.timeout)
         for partition, offset in start_at.items():
-            ends = self._find_ends(consumer, partition, offset) if partition in there else None
-            if problem := find_start_problem(partition, offset, ends):
+            if problem := find_start_problem(partition, offset, ends.get(partition)):
                 raise PositionRefused(problem, CORRECT_START)
-        return [self._mark_offset(*partition, offset) for partition, offset in start_at.items()]
+        return [self._mark_offset(partition, offset) for partition, offset in start_at.items()]
 
-    def _mark_offset(self, topic: str, number: int, offset: int) -> TopicPartition:
+    def _find_start_offsets(
+        self, consumer: Consumer, start_at: str | datetime, every: Collection[Partition]
+    ) -> Sequence[TopicPartition]:
+        """The end of each partition, or its first record that is not older than a time."""
+        ends = find_ends(self._admin, every, self._options.timeout, self._options.isolation_level)
+        begun = {one: high if one.topic in self._there else low for one, (low, high) in ends.items()}
+        if isinstance(start_at, datetime):
+            moment = int(start_at.timestamp() * 1000)
+            sought = [TopicPartition(*one, moment) for one in every if one.topic in self._there]
+            found = consumer.offsets_for_times(sought, timeout=self._options.timeout)
+            begun |= {Partition(one.topic, one.partition): int(one.offset) for one in found if one.offset >= 0}
+        return [self._mark_offset(partition, offset) for partition, offset in begun.items()]
+
+    def _mark_offset(self, partition: Partition, offset: int) -> TopicPartition:
         """The offset as it is committed."""
-        return TopicPartition(topic, number, offset, add_topic_id(self._committing.mark, topic, self._ids))
+        return TopicPartition(*partition, offset, add_topic_id(self._committing.mark, partition.topic, self._ids))
 
-    def find(
-        self, consumer: Consumer, partition: Partition, committed: TopicPartition, generation: int | None
-    ) -> Beginning:
-        """Where reading begins. committed: the group's offset. generation: of the group. PositionRefused: the offset is
-        not there, or is one of a topic that was deleted.
+    def find_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, tuple[int, int]]:
+        """Of all these at once, as `find` has them: one partition after another takes seconds for hundreds.
+
+        An operator's tools tell the end behind open transactions, so an offset of the group may be behind their first
+        record. The client may not know partitions yet that were added (topic.metadata.refresh.interval.ms).
         """
+        return find_ends(self._admin, partitions, self._options.timeout)
+
+    def find(self, committed: TopicPartition, ends: tuple[int, int], generation: int | None) -> Beginning:
+        """Where reading begins. committed: the group's offset. ends: the first offset of the partition, which may go
+        before the first fetch, and the one behind its last record. generation: of the group. PositionRefused: the
+        offset is not there, or is one of a topic that was deleted.
+        """
+        partition = Partition(committed.topic, committed.partition)
         options = self._options
         _, topic_id = split_topic_id(committed.metadata)
         if committed.offset >= 0 and topic_id and topic_id != self._ids.get(partition.topic, topic_id):
@@ -126,43 +141,11 @@ class Beginnings:
         elif reached >= 0 and (is_first or kept_place or self._committing.writer):
             offset, why = reached, "where this source has got"
         else:
-            # The oldest record may go before the first fetch, so the brokers are asked for what is the oldest then.
-            low, _ = self._ask_ends(consumer, partition)
+            low, _ = ends
             why = "because the group has no offset of it"
             return Beginning(OFFSET_BEGINNING if low else 0, low, why, on_its_way)
-        require_no_gap(partition, offset, self._find_ends(consumer, partition, offset), options.group_id)
+        require_no_gap(partition, offset, ends, options.group_id)
         return Beginning(offset, offset, why, on_its_way)
-
-    def _find_ends(self, consumer: Consumer, partition: Partition, offset: int) -> tuple[int, int]:
-        """As require_no_gap has them. The consumer is told of an end in front of open transactions; an operator's tools
-        of the one behind their records, so an offset behind the first is compared with the second.
-        """
-        low, high = self._ask_ends(consumer, partition)
-        if offset <= high:
-            return low, high
-        return find_ends(self._admin, [TopicPartition(*partition)], self._options.timeout)[partition]
-
-    def _ask_ends(self, consumer: Consumer, partition: Partition) -> tuple[int, int]:
-        """The first offset, and the end in front of open transactions."""
-        asked = TopicPartition(*partition)
-        try:
-            return consumer.get_watermark_offsets(asked, timeout=self._options.timeout)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
-                raise
-            # It was added, and the client knows the partitions of minutes ago (topic.metadata.refresh.interval.ms).
-            return find_ends(self._admin, [asked], self._options.timeout)[partition]
-
-    def _find_start_offset(self, consumer: Consumer, partition: TopicPartition) -> int:
-        start_at, timeout = self._options.start_at, self._options.timeout
-        if partition.topic not in self._there:
-            return int(consumer.get_watermark_offsets(partition, timeout=timeout)[0])
-        if isinstance(start_at, datetime):
-            sought = TopicPartition(partition.topic, partition.partition, int(start_at.timestamp() * 1000))
-            (found,) = consumer.offsets_for_times([sought], timeout=timeout)
-            if found.offset >= 0:
-                return int(found.offset)
-        return int(consumer.get_watermark_offsets(partition, timeout=timeout)[1])
 
 
 CORRECT_START = "correct startAt"

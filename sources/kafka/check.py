@@ -23,7 +23,7 @@ from sinks.kafka.administrator import Administrator
 from sources.kafka.beginnings import CORRECT_START, find_start_problem
 from sources.kafka.ends import find_ends
 from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, find_remedy
-from sources.kafka.offsets import Partition, TopicIds
+from sources.kafka.offsets import Partition, TopicIds, to_partitions
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.same_topics import describe_made_anew, describe_made_anew_remedy
 from sources.kafka.subscribed import PATTERN_MARK, describe, find_topic_ids, find_unmatched, select_subscribed
@@ -123,9 +123,7 @@ def _check_offsets(
             if one.offset >= 0
         }
         starts = options.start_at if not stored and isinstance(options.start_at, Mapping) else {}
-        there = {(one.topic, one.partition) for one in asked}
-        known = [TopicPartition(*partition) for partition in {**stored, **starts} if partition in there]
-        ends = find_ends(admin, known, options.timeout)
+        ends = find_ends(admin, {**stored, **starts}.keys() & to_partitions(asked), options.timeout)
     except KafkaException as error:
         said: KafkaError = error.args[0]
         refused = said.code() in REFUSED

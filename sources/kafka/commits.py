@@ -1,6 +1,10 @@
 """Commits that a member makes of its group's offsets. Each carries a mark in its metadata. Where an operator has set
 the group's offset there is none, and that offset is followed, also backwards.
 
+One is on its way at a time. While the group shares its partitions anew, brokers answer a member's commits behind its
+request to join, and refuse them for their old generation. The client takes the second such answer for the loss of its
+partitions (librdkafka's issue 4059).
+
 Where the sink's transactions commit the offsets, the member commits none: a commit of its own that arrives late would
 set the group's offset back.
 """
@@ -40,10 +44,13 @@ class Commits:
         self._logged_at = -_TOLD_AFTER_SECONDS
         self._failing_since: float | None = None
         self._unanswered = 0
+        self._sent_at = 0.0
 
     def send(self, consumer: Consumer) -> None:
         """Commit what is due, without waiting for the answer. Raises KafkaException."""
-        if time.monotonic() >= self._not_before:
+        if self._unanswered:
+            self._note_no_answer()
+        elif time.monotonic() >= self._not_before:
             self._commit_due(consumer, wait=False)
 
     def finish(self, consumer: Consumer) -> None:
@@ -51,7 +58,7 @@ class Commits:
         try:
             self._commit_due(consumer, wait=True)
         except KafkaException as error:
-            self._tell("offsets", error.args[0])
+            self._tell("offsets", error.args[0].str())
 
     def note_answer(self, error: KafkaError | None, offsets: Sequence[TopicPartition]) -> None:
         """The client's on_commit. What was not committed is committed again a second later.
@@ -60,7 +67,7 @@ class Commits:
         """
         self._unanswered = max(0, self._unanswered - 1)
         if error is not None:
-            self._tell("offsets", error)
+            self._tell("offsets", error.str())
             self._send_again(to_partitions(offsets))
         elif not self._note_refused(offsets):
             self._note_taken()
@@ -82,13 +89,19 @@ class Commits:
             self._note_refused(consumer.commit(offsets=offsets, asynchronous=False))
         else:
             self._unanswered += 1
+            self._sent_at = time.monotonic()
             consumer.commit(offsets=offsets, asynchronous=True)
+
+    def _note_no_answer(self) -> None:
+        if time.monotonic() - self._sent_at >= _TOLD_AFTER_SECONDS:
+            self._failing_since = self._failing_since or self._sent_at
+            self._tell("offsets", "the group's coordinator does not answer")
 
     def _note_refused(self, answered: Sequence[TopicPartition]) -> bool:
         """Whether one was refused. answered: the partitions of a commit, each with its error, if it has one."""
         refused = [(to_partitions([one]), one.error) for one in answered if one.error is not None]
         for partitions, error in refused:
-            self._tell(f"offsets of {list_partitions(partitions)}", error)
+            self._tell(f"offsets of {list_partitions(partitions)}", error.str())
             self._send_again(partitions)
         return bool(refused)
 
@@ -101,11 +114,11 @@ class Commits:
         self._not_before = time.monotonic() + _AGAIN_SECONDS
         self._state.send_again(partitions)
 
-    def _tell(self, what: str, error: KafkaError) -> None:
+    def _tell(self, what: str, why: str) -> None:
         now = time.monotonic()
         self._failing_since = self._failing_since or now
         if now - self._failing_since >= _TOLD_AFTER_SECONDS:
-            self._state.set_commit_problem(f"{what} are not committed: {error.str()}")
+            self._state.set_commit_problem(f"{what} are not committed: {why}")
         if now - self._logged_at >= _TOLD_AFTER_SECONDS:
             self._logged_at = now
-            log.warning("source.%s: %s were not committed: %s", self._name, what, error.str())
+            log.warning("source.%s: %s were not committed: %s", self._name, what, why)

@@ -19,6 +19,7 @@ from psql_streamer.errors import SourceError, SourceUnavailable
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.commits import Commits
 from sources.kafka.committing import Committing
+from sources.kafka.ends import AskedEnds
 from sources.kafka.errors import make_source_error
 from sources.kafka.leaving import leave
 from sources.kafka.member_state import MemberState
@@ -71,7 +72,7 @@ class GroupMember:
         self._pausing = Pausing()
         self._commits = Commits(name, committing, state, ids)
         self._troubles = Troubles(name, options.group_id, state)
-        self._watch = Watch(state, topics, self._troubles)
+        self._watch = Watch(name, state, topics, self._troubles, AskedEnds(admin))
         self._takeover = Takeover(name, options, admin)
         self._rebalancing = Rebalancing(
             name, options, state, beginnings, committing, self._commits, topics, self._pausing, self._takeover

@@ -76,7 +76,7 @@ class MemberState:
         self._left = dict(left)
         self._error: SourceError | None = None
         self._stopping = threading.Event()
-        self._problem = self._commit_problem = ""
+        self._problem = self._commit_problem = self._unread_problem = ""
         self._missing: Sequence[str] = ()
         self._unmatched: Sequence[str] = ()
         self._rebalances = self._headerless = 0
@@ -187,7 +187,7 @@ class MemberState:
     def summarize(self) -> MemberSummary:
         """How the member is doing."""
         with self._lock:
-            problem = self._problem or self._commit_problem if self._error is None else str(self._error)
+            problem = self._describe_problem() if self._error is None else str(self._error)
             return MemberSummary(
                 dict(self._progress.lags),
                 problem,
@@ -196,6 +196,10 @@ class MemberState:
                 self._rebalances,
                 self._headerless,
             )
+
+    def _describe_problem(self) -> str:
+        said = [self._unread_problem, self._problem or self._commit_problem]
+        return "; ".join(one for one in said if one)
 
     # How the member ends.
 
@@ -313,6 +317,14 @@ class MemberState:
         with self._lock:
             self._commit_problem = problem
 
+    def set_unread(self, partitions: Iterable[Partition], problem: str) -> None:
+        """Partitions whose ends are not known now. problem: what /status says of them, beside what it says; empty: all
+        are known.
+        """
+        with self._lock:
+            self._unread_problem = problem
+            self._progress.forget_ends(partitions)
+
     def note_absent(self, missing: Iterable[str], unmatched: Iterable[str]) -> None:
         """Topics that do not exist, and regular expressions that no topic matches."""
         with self._lock:
@@ -346,9 +358,11 @@ class MemberState:
         with self._lock:
             self._held.forget(partitions)
 
-    def drain(self, partitions: AbstractSet[Partition]) -> None:
-        """Wait until every sink has what was taken of these; after drainTimeout, end the member."""
-        deadline = time.monotonic() + self._options.drain_timeout
+    def drain(self, partitions: AbstractSet[Partition], most: float | None = None) -> None:
+        """Wait until every sink has what was taken of these; after so many seconds, end the member. most: drainTimeout
+        if none is given.
+        """
+        deadline = time.monotonic() + (self._options.drain_timeout if most is None else most)
         with self._lock:
             while (waiting := self._progress.find_unconfirmed(partitions)) and not self.has_ended:
                 self._problem = f"a rebalance waits until every sink has the records of {list_partitions(waiting)}"
@@ -391,7 +405,7 @@ class MemberState:
 def _make_undelivered_error(partitions: Iterable[Partition]) -> SourceRefused:
     """Batches that are on their way must not be written any more: behind them another instance writes newer values."""
     return SourceRefused(
-        f"{list_partitions(partitions)} went to another instance with records that not every sink has, and which that "
-        "instance reads again",
+        f"this instance does not have {list_partitions(partitions)} in its group any more, and not every sink has what "
+        "was read of them: another instance may read that again",
         "start this one again, when the sinks are well",
     )

@@ -31,6 +31,18 @@ def find_membership(consumer: Consumer) -> Membership | None:
     """The client's of now; None when it is no member. Called within a rebalance, it does not change before the
     rebalance's function returns, but that the client may be thrown out.
     """
+    found = _read_membership(consumer)
+    return found if found.generation >= 0 and found.member else None
+
+
+def find_member(consumer: Consumer) -> str:
+    """The client's id in the group. Where it has lost its partitions, it has one only if brokers refused its
+    generation: whoever was thrown out, or was silent for too long, gets another one (librdkafka 2.16).
+    """
+    return _read_membership(consumer).member
+
+
+def _read_membership(consumer: Consumer) -> Membership:
     metadata = consumer.consumer_group_metadata()
     assert isinstance(metadata, bytes)  # noqa: S101 - the client has a group
     group = Pointer()
@@ -38,7 +50,6 @@ def find_membership(consumer: Consumer) -> Membership | None:
     assert not failed  # noqa: S101 - the same library has written it
     try:
         generation = int(rdkafka.consumer_group_metadata_generation_id(group))
-        member = (rdkafka.consumer_group_metadata_member_id(group) or b"").decode()
+        return Membership((rdkafka.consumer_group_metadata_member_id(group) or b"").decode(), generation, metadata)
     finally:
         rdkafka.consumer_group_metadata_destroy(group)
-    return Membership(member, generation, metadata) if generation >= 0 and member else None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from psql_streamer.errors import SourceRefused
@@ -146,6 +146,17 @@ class KafkaSourceOptions(SourceOptions):
         }
         return ours | dict(self.kafka)
 
+    @property
+    def isolation_level(self) -> IsolationLevel:
+        """Of what the source reads: librdkafka's isolation.level."""
+        given = self.kafka.get("isolation.level")
+        return IsolationLevel.READ_UNCOMMITTED if given == "read_uncommitted" else IsolationLevel.READ_COMMITTED
+
+    @property
+    def session_timeout(self) -> float:
+        """For how long a group waits for a member that is silent, in seconds."""
+        return float(self.make_consumer_properties()["session.timeout.ms"]) / 1000
+
     def make_consumer_properties(self) -> dict[str, Property]:
         """The same for the consumer."""
         ours: dict[str, Property] = {
@@ -158,6 +169,8 @@ class KafkaSourceOptions(SourceOptions):
             "enable.partition.eof": True,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": 30_000 if self.instance_id else 10_000,
+            # Partitions that are added, and topics that a pattern matches from now on, are found within this time.
+            "topic.metadata.refresh.interval.ms": 30_000,
             "fetch.wait.max.ms": 100,
             "fetch.queue.backoff.ms": 10,
             "queued.max.messages.kbytes": max(1024, self.batch_bytes * 2 >> 10),

@@ -28,6 +28,9 @@ _ENDS = {*REFUSED, *MISSING}
 _PART_OF_BATCH = 0.95
 """Of batchBytes: records that are a little larger than those before them still fit. Else they would be two batches."""
 
+_FIRST_STEP, _MOST_STEP = 10, 640
+"""Records that are asked of the client at once, before their sizes are looked at."""
+
 log = logging.getLogger(__name__)
 
 
@@ -41,13 +44,21 @@ class Polling:
 
     def poll(self, consumer: Consumer, timeout: float) -> None:
         """Hold what has come, a batch at most. Raises SourceError."""
-        first = consumer.poll(timeout)
-        if first is None:
+        if (first := consumer.poll(timeout)) is None:
             return
         # Records come out of compressed batches, of which the client's own limits count the compressed bytes.
-        fitting = int(_PART_OF_BATCH * self._options.batch_bytes) // self._state.size_of_record
-        more = min(self._options.batch_size, fitting) - 1
-        self._hold(consumer, [first, *(consumer.consume(more, 0) if more > 0 else ())])
+        room = int(_PART_OF_BATCH * self._options.batch_bytes)
+        most = min(self._options.batch_size, room // self._state.size_of_record)
+        messages, size, step = [first], len(first), _FIRST_STEP
+        # They may be much larger than those that came last.
+        while len(messages) < most and size < room:
+            more = consumer.consume(min(step, most - len(messages)), 0)
+            messages += more
+            if len(more) < step:
+                break
+            size += sum(map(len, more))
+            step = min(2 * step, _MOST_STEP)
+        self._hold(consumer, messages)
 
     def poll_paused(self, consumer: Consumer, timeout: float) -> None:
         """Hold what has come all the same, while partitions are paused. Raises SourceError."""

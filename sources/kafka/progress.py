@@ -20,6 +20,7 @@ class Progress:
         self._started: dict[Partition, int] = {}
         self._first: dict[Partition, int] = {}
         self._came: dict[Partition, int] = {}
+        self._ends: dict[Partition, int] = {}
         self._empty: dict[Partition, tuple[int, int]] = {}
         self._repeated: dict[Partition, int] = {}
         self._asked: Offsets = {}
@@ -38,6 +39,7 @@ class Progress:
         What is on its way and read again counts when it is durable for the second time.
         """
         self._lags[partition] = -1
+        self._ends.pop(partition, None)
         self._committed[partition] = self._sent[partition] = max(committed, -1)
         self._confirmed.pop(partition, None)
         self._first[partition] = self._came[partition] = start if start >= 0 else first
@@ -64,6 +66,7 @@ class Progress:
                 self._first,
                 self._came,
                 self._repeated,
+                self._ends,
             ):
                 known.pop(partition, None)
             self._empty.pop(partition, None)
@@ -161,8 +164,14 @@ class Progress:
     def note_end(self, partition: Partition, end: int) -> None:
         """The offset behind the last record of a partition."""
         if end >= 0 and partition in self._lags:
+            # What the client knows of a partition from which nothing is fetched is old.
+            end = self._ends[partition] = max(end, self._ends.get(partition, 0))
             reached = self._delivered.get(partition, max(0, self._sent[partition], self._first[partition]))
             self._lags[partition] = max(0, end - reached)
+
+    def forget_ends(self, partitions: Iterable[Partition]) -> None:
+        """It is not known any more where these end."""
+        self._lags |= {one: -1 for one in partitions if one in self._lags}
 
     def _is_unconfirmed(self, partition: Partition) -> bool:
         durable = max(self._confirmed.get(partition, -1), self._started.get(partition, -1))

@@ -18,7 +18,7 @@ from sources.kafka.commits import Commits
 from sources.kafka.committing import Committing
 from sources.kafka.errors import make_source_error
 from sources.kafka.member_state import MemberState
-from sources.kafka.membership import find_membership
+from sources.kafka.membership import find_member, find_membership
 from sources.kafka.offsets import Partition, list_partitions, to_partitions, to_position
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.pausing import Pausing
@@ -27,6 +27,11 @@ from sources.kafka.takeover import Takeover
 
 _OPEN_TRANSACTION_SECONDS = 120.0
 """The time for which the group's offsets are waited for in a rebalance; less than max.poll.interval.ms."""
+
+_PART_OF_SESSION = 1 / 3
+"""Of session.timeout.ms, for which brokers wait for a member that does not send heartbeats: it sends none while it has
+no generation.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +63,7 @@ class Rebalancing:
         self._pausing = pausing
         self._takeover = takeover
         self.generation: int | None = None
+        self._member = ""  # its last id
 
     def assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The client's on_assign: read these partitions, too."""
@@ -87,13 +93,18 @@ class Rebalancing:
         self._commits.finish(consumer)
         self._drop(given_up)
 
-    def lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+    def lose(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The client's on_lost. Others have these partitions already: what was taken of them and is not committed is
         read again there.
+
+        Not so if brokers have only refused the generation of a commit, which they answered late: nobody else gets a
+        partition then before this member has joined again.
         """
         lost = to_partitions(partitions)
         log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
         self._state.forget(lost)
+        if not self._committing.by_sink and find_member(consumer) == self._member != "":
+            self._state.drain(lost, self._options.session_timeout * _PART_OF_SESSION)
         self._state.note_membership(None)
         self._drop(lost)
 
@@ -121,6 +132,7 @@ class Rebalancing:
         found = find_membership(consumer)
         if found is not None:
             self.generation = found.generation
+            self._member = found.member
         if self._committing.by_sink:
             self._state.note_membership(found)
 
@@ -134,9 +146,10 @@ class Rebalancing:
     def _place(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Where each partition is read from."""
         placed = []
+        ends = self._beginnings.find_ends(to_partitions(partitions))
         for committed in self._find_committed(consumer, partitions):
             partition = Partition(committed.topic, committed.partition)
-            found = self._beginnings.find(consumer, partition, committed, self.generation)
+            found = self._beginnings.find(committed, ends[partition], self.generation)
             log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(found.offset), found.why)
             self._state.begin(partition, committed.offset, found.offset, found.on_its_way, found.first)
             placed.append(TopicPartition(*partition, found.offset))

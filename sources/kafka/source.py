@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import IsolationLevel, KafkaException
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.event_reader.parsed import Message
@@ -173,7 +173,7 @@ class KafkaSource(Source):
     def _choose_committing(self) -> Committing:
         if not self.keeps_place_in_transactions:
             return Committing(writer=self._writer.name if self._writer is not None else "")
-        if self._settings.kafka.get("isolation.level") == "read_uncommitted":
+        if self._settings.isolation_level == IsolationLevel.READ_UNCOMMITTED:
             raise SourceRefused(
                 "offsets of transactions that are open are seen with isolation.level = read_uncommitted",
                 "take it out of the source's [kafka] table, or exactlyOnce out of its sink's section",

@@ -29,6 +29,7 @@ class Troubles:
         self._state = state
         self._logged: set[str] = set()
         self._cause: KafkaError | None = None
+        self._is_asked = False  # since the last error
 
     @property
     def cause(self) -> KafkaError | None:
@@ -39,7 +40,7 @@ class Troubles:
         """The client's error_cb: some errors pass, others end the member."""
         if error.code() in REFUSED:
             self._state.fail(make_source_error(f"group {self._group}", error))
-        self._cause = self._cause or error
+        self._cause, self._is_asked = self._cause or error, False
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._state.problem:
             self._state.set_problem(error.str())
         what, _, _ = error.str().partition(_HOW_LONG)
@@ -47,14 +48,27 @@ class Troubles:
             self._logged.add(what)
             log.warning("source.%s: %s", self._name, error.str())
 
+    def note_asked(self) -> None:
+        """Brokers are asked now for what the member reads."""
+        self._is_asked = True
+
+    def note_answer(self) -> None:
+        """All of them have answered what they were asked last: trouble from before they were asked has passed."""
+        if self._state.problem and self._is_asked:
+            self._note_passed()
+        self._is_asked = False
+
     def look_whether_passed(self, consumer: Consumer) -> None:
-        """Ask the brokers, if something was wrong with them."""
+        """Ask any broker, if something was wrong with them, for a member that reads nothing."""
         if not self._state.problem:
             return
         try:
             consumer.list_topics(timeout=_BROKER_ANSWER_SECONDS)
         except KafkaException:
             return
+        self._note_passed()
+
+    def _note_passed(self) -> None:
         self._state.set_problem("")
         self._cause = None
         self._logged.clear()

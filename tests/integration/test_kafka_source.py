@@ -780,7 +780,7 @@ def test_a_partition_that_goes_away_with_records_on_their_way_to_sinks_stops_the
         with started(source_of(kafka, topic_prefix, group=topic_prefix)) as second:
             wait_for(lambda: first.failure, "the first instance to give up")
             assert isinstance(first.failure, SourceRefused)
-            assert "went to another instance with records that not every sink has" in str(first.failure)
+            assert "another instance may read that again" in str(first.failure)
             assert not first.status().ok
             assert set(commits(read_rows(second, 1))) <= {1, 2}
 

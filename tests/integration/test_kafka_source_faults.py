@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
-from psql_streamer.errors import SourceUnavailable
-from sources.kafka import troubles
+from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.model import Batch
+from sources.kafka import pausing, troubles, watch
+from sources.kafka.ends import find_ends
 from sources.kafka.member_state import MemberState
+from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, committed, event, read_rows, source_of, write
 from tests.kafka_sinks import create_topic
-from tests.mock_brokers import MockBrokers
+from tests.mock_brokers import LIST_OFFSETS, OFFSET_COMMIT, MockBrokers
 from tests.source_at_work import wait_for
 from tests.started_source import started
 
@@ -141,6 +146,108 @@ def test_a_partition_that_another_broker_leads_from_now_on_is_read_on() -> None:
             assert commits([*first, *read_rows(source, 3)]) == [1, 2, 3, 4, 5, 6]
         finally:
             source.stop()
+
+
+def test_a_leader_that_is_away_while_other_brokers_answer_is_on_status_until_it_answers_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch, "_ENDS_ANSWER_SECONDS", 0.5)
+    caplog.set_level(logging.INFO)
+    with MockBrokers(3) as brokers:
+        brokers.create("orders", 2)
+        brokers.lead("orders", 0, 2)
+        brokers.lead("orders", 1, 3)
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
+        source.start(None)
+        try:
+            wait_for(lambda: _read_on(source) == [] and source.stats().get("lag_records") == 0, "both partitions")
+            brokers.take_down(3)
+            said = "the leader of orders[1] does not answer: look at the brokers; "
+            wait_for(lambda: _read_on(source) == [] and said in source.status().reason, "word of it")
+            assert (source.status().ok, "lag_records" in source.stats()) == (False, False)
+            assert f"source.hop: {said[:-2]}" in caplog.messages
+            brokers.bring_up(3)
+            wait_for(lambda: _read_on(source) == [] and source.status().ok, "that all is well")
+            assert source.stats()["lag_records"] == 0
+            assert "source.hop: the leaders of orders[1] answer again" in caplog.messages
+        finally:
+            source.stop()
+
+
+def test_ends_of_which_a_leader_says_nothing_are_no_ends() -> None:
+    with MockBrokers(2) as brokers:
+        brokers.create("orders", 2)
+        brokers.lead("orders", 0, 1)
+        brokers.lead("orders", 1, 2)
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+        both = [Partition("orders", 0), Partition("orders", 1)]
+        assert find_ends(admin, both, 10) == dict.fromkeys(both, (0, 0))
+        brokers.take_down(2)
+        with pytest.raises(KafkaException, match=r"no answer from the leader of orders\[1\]"):
+            find_ends(admin, both, 0.5)
+
+
+def test_a_rebalance_asks_for_the_ends_of_all_partitions_at_once() -> None:
+    with MockBrokers() as brokers:
+        brokers.create("orders", 30)
+        brokers.track_requests()
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
+        source.start(None)
+        try:
+            wait_for(lambda: _read_on(source) == [] and len(source.stats()["partitions"]) == 30, "all partitions")
+        finally:
+            source.stop()
+        assert 2 <= brokers.count_requests(LIST_OFFSETS) <= 6
+
+
+def test_the_lag_of_a_source_that_nobody_reads_increases(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_ENDS_SECONDS", 0.5)
+    monkeypatch.setattr(pausing, "_AFTER_SECONDS", 0.1)
+    create_topic(kafka, topic_prefix)
+    write(kafka, topic_prefix, [event(number, note="x" * 1000) for number in range(1, 101)])
+    with started(source_of(kafka, topic_prefix, batchBytes="10kB")) as source:
+        wait_for(lambda: source.stats().get("lag_records") == 100, "the lag")
+        wait_for(lambda: source._group._pausing._is_paused, "the pause")  # type: ignore[union-attr]
+        write(kafka, topic_prefix, [event(number) for number in range(101, 111)])
+        wait_for(lambda: source.stats()["lag_records"] == 110, "the new records")
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_a_commit_that_is_refused_for_its_generation_waits_for_the_sinks(in_time: bool) -> None:
+    """Brokers answer a commit behind the request to join that was sent in front of it."""
+    with MockBrokers() as brokers:
+        brokers.create("orders", 1)
+        write(brokers.bootstrap, "orders", [event(number) for number in range(1, 4)])
+        session = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms", kafka=session)
+        source.start(None)
+        try:
+            first = read_rows(source, 3)
+            write(brokers.bootstrap, "orders", [event(number) for number in range(4, 7)])
+            second = read_rows(source, 3)
+            brokers.answer(OFFSET_COMMIT, *[KafkaError.ILLEGAL_GENERATION] * 3)
+            source.confirm(first[-1].position)
+            waits = "a rebalance waits until every sink has the records of orders[0]"
+            wait_for(lambda: source.read(0.1) is None and waits in source.status().reason, "the drain")
+            if not in_time:
+                with pytest.raises(SourceRefused, match="another instance may read that again"):
+                    read_rows(source, 1)
+                return
+            source.confirm(second[-1].position)
+            brokers.answer_well(OFFSET_COMMIT)
+            write(brokers.bootstrap, "orders", [event(number) for number in range(7, 10)])
+            seen: set[int] = set()
+            wait_for(lambda: seen.update(commits(_read_on(source))) or {7, 8, 9} <= seen, "what came later")
+            assert source.failure is None
+        finally:
+            source.stop()
+
+
+def _read_on(source: KafkaSource) -> list[Batch]:
+    batch = source.read(0.2)
+    return [] if batch is None else [batch]
 
 
 def test_a_record_that_is_larger_than_what_is_fetched_at_once_is_read(kafka: str, topic_prefix: str) -> None:

@@ -95,6 +95,27 @@ def test_commits_that_fail_for_long_are_on_status_until_one_is_taken(
     assert state.summarize().problem == ""
 
 
+def test_one_commit_is_on_its_way_at_a_time_and_one_without_an_answer_is_on_status(
+    state: MemberState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, commits, now = Refusing(), Commits("k", Committing(), state, {"t": "abc"}), 100.0
+    monkeypatch.setattr("sources.kafka.commits.time.monotonic", lambda: now)
+    commits.send(cast("Any", client))
+    state._progress.give({READ: 2})
+    state.confirm({READ: 2})
+    now += 9
+    commits.send(cast("Any", client))
+    assert (client.committed, state.summarize().problem) == ([{READ: 1, OTHER: 1}], "")
+    now += 1
+    commits.send(cast("Any", client))
+    assert state.summarize().problem == "offsets are not committed: the group's coordinator does not answer"
+    assert "source.k: offsets were not committed: the group's coordinator does not answer" in caplog.text
+    commits.note_answer(None, cast("Any", [Answered("t", 0, None), Answered("t", 1, None)]))
+    commits.send(cast("Any", client))
+    assert client.committed == [{READ: 1, OTHER: 1}, {READ: 2}]
+    assert state.summarize().problem == ""
+
+
 def test_commits_that_failed_are_not_on_status_when_others_have_the_partitions(
     state: MemberState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
