@@ -137,9 +137,11 @@ class Rebalancing:
             self._state.note_membership(found)
 
     def _begin_group(self, consumer: Consumer) -> None:
-        """Commit where startAt wants a group to begin that has no offsets."""
+        """Commit where startAt wants a group to begin that has no offsets. Raises KafkaException."""
         if begun := self._beginnings.begin(consumer):
-            consumer.commit(offsets=list(begun), asynchronous=False)
+            answered = consumer.commit(offsets=list(begun), asynchronous=False)
+            if refused := [one.error for one in answered if one.error is not None]:
+                raise KafkaException(refused[0])  # else it would be read from its oldest record
             shown = to_position({Partition(one.topic, one.partition): one.offset for one in begun})
             log.info("source.%s: the group has no offsets, startAt sets %s", self._name, shown)
 
