@@ -45,9 +45,13 @@ def _versions() -> list[int]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`every_postgres`: once for each version on this machine; `stream`: on the oldest and on the newest of them;
-    everything else runs on the newest."""
+    """`every_postgres`: once for each version on this machine; `either_postgres` and `shared_stream`: on the oldest and
+    on the newest of them, where those between come in the long run; everything else runs on the newest."""
     versions: list[int | None] = [*_versions()] or [None]
+    if "either_postgres" in metafunc.fixturenames:
+        between = versions[1:-1]
+        marked = [pytest.param(one, marks=pytest.mark.soak if one in between else ()) for one in versions]
+        metafunc.parametrize("either_postgres", marked, indirect=True, ids=[_name(one) for one in versions])
     if "every_postgres" in metafunc.fixturenames:
         metafunc.parametrize("every_postgres", versions, indirect=True, ids=_name)
     if "shared_stream" in metafunc.fixturenames:
@@ -141,6 +145,15 @@ def database(postgres: str) -> Iterator[Database]:
 @pytest.fixture
 def every_postgres(request: pytest.FixtureRequest, postgres_servers: Callable[[int | None], str]) -> Iterator[Database]:
     """As `database`, once on each PostgreSQL version that is present."""
+    with fresh_database(postgres_servers(request.param), f"test_{uuid.uuid4().hex[:12]}") as made:
+        yield made
+
+
+@pytest.fixture
+def either_postgres(
+    request: pytest.FixtureRequest, postgres_servers: Callable[[int | None], str]
+) -> Iterator[Database]:
+    """The same on the oldest and on the newest version."""
     with fresh_database(postgres_servers(request.param), f"test_{uuid.uuid4().hex[:12]}") as made:
         yield made
 

@@ -218,7 +218,7 @@ def test_a_record_that_kafka_rejects_is_found_though_more_wait_than_the_client_t
     assert len(committed(kafka, topic)) == len(rows) - 1
 
 
-@pytest.mark.parametrize("limited", ["topic", "dead-letter topic"])
+@pytest.mark.parametrize("limited", ["topic", pytest.param("dead-letter topic", marks=pytest.mark.soak)])
 def test_a_record_that_is_smaller_than_the_smallest_request_is_found_one_by_one(
     kafka: str, topic_prefix: str, start: Start, limited: str
 ) -> None:

@@ -113,7 +113,7 @@ def test_a_commit_that_the_stream_gives_before_others_can_see_it_is_in_no_chunk(
     consumer.fold.assert_equals(database, "public.t")
 
 
-@pytest.mark.parametrize("others_commit", [False, True])
+@pytest.mark.parametrize("others_commit", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_start_behind_a_commit_that_others_cannot_see_reads_nothing_before_they_can(
     own_postgres: EmbeddedPostgres, others_commit: bool
 ) -> None:

@@ -90,8 +90,8 @@ def snapshot_of(reader: Reader, *publications: str) -> dict[tuple[str, ...], lis
 
 @pytest.mark.behaviour("N10")
 @pytest.mark.parametrize("case", PUBLICATIONS)
-def test_n10_the_rows_and_columns_are_those_of_the_stream(every_postgres: Database, case: str) -> None:
-    database = every_postgres
+def test_n10_the_rows_and_columns_are_those_of_the_stream(either_postgres: Database, case: str) -> None:
+    database = either_postgres
     since, definitions = PUBLICATIONS[case]
     if database.version < since:
         pytest.skip(f"PostgreSQL {since} brought it")

@@ -42,7 +42,9 @@ def runs_of(handler: SparkHandler, monkeypatch: pytest.MonkeyPatch) -> list[int]
 TO_XML = "to_xml(named_struct('m', map(amount, id)))"
 
 
-@pytest.mark.parametrize("source", ["changes", "(SELECT /*+ REPARTITION(2) */ * FROM changes)"])
+@pytest.mark.parametrize(
+    "source", [pytest.param("changes", marks=pytest.mark.soak), "(SELECT /*+ REPARTITION(2) */ * FROM changes)"]
+)
 def test_a_row_whose_value_makes_a_function_of_java_fail_is_put_aside(spark: Any, source: str) -> None:
     handler = spark(docs={"sql": f"SELECT *, {TO_XML} AS v FROM {source}", **ASIDE})
     result = handler.handle(batch(documents((b"name", b"1"), (b"no name of XML <", b"2"), (b"other", b"3"))))

@@ -204,7 +204,7 @@ def rows_by_table(batches: list[Batch]) -> Iterator[tuple[str, Row]]:
 
 
 @pytest.mark.behaviour("P2", "P3")
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(more, marks=pytest.mark.soak) for more in range(2, 6))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(more, marks=pytest.mark.soak) for more in range(1, 6))])
 def test_every_row_comes_once_and_under_a_number_of_its_own(story: Any, seed: int) -> None:
     """Though the newest rows are deleted, others commit late, and the source starts again now and then."""
     make_story, make_source = story

@@ -91,7 +91,7 @@ def ways(theirs: Path, tmp_path: Path) -> dict[str, tuple[list[str], Mapping[str
     }
 
 
-@pytest.mark.parametrize("way", ["console script", "python -m"])
+@pytest.mark.parametrize("way", ["console script", pytest.param("python -m", marks=pytest.mark.soak)])
 def test_the_service_runs_in_a_folder_full_of_such_names(
     database: Database, theirs: Path, tmp_path: Path, way: str
 ) -> None:
