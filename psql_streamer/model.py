@@ -1,7 +1,8 @@
 """The values that flow: Position, Column, Relation, Changes, Batch.
 
 Nothing here does I/O. Arrays are numpy or Arrow, one element a row; the naming follows PostgreSQL's
-protocol documentation ("Logical Replication Message Formats").
+protocol documentation ("Logical Replication Message Formats"). What holds arrays is equal to itself alone: two of them
+have no single answer to whether they are equal.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ class Shift(NamedTuple):
     transactions: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Transactions:
     """The transactions that the changes of a batch belong to, in commit order; rows point in by index.
 
@@ -279,7 +280,7 @@ row, and number 0 with it.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Image:
     """One image (old or new) of rows: an Arrow array a column, all of one length.
 
@@ -330,7 +331,7 @@ def _select_absent(absent: Mapping[int, NDArray[np.bool_]]) -> dict[int, NDArray
     return {column: gone for column, gone in absent.items() if gone.any()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Changes:
     """Row changes of one Relation (one shape), columnar. All arrays have one element a row.
 
@@ -519,7 +520,7 @@ class TableStatement:
     tx: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionMarks:
     """Where transactions begin in a batch, or where they end, in commit order.
 
@@ -545,7 +546,7 @@ class TransactionMarks:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionCounts:
     """How many changes transactions have in all, by table; those of one transaction stand together.
 
@@ -556,6 +557,10 @@ class TransactionCounts:
     table: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     count: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     tables: tuple[Relation | None, ...] = ()
+
+    def take(self, chosen: NDArray[np.bool_]) -> TransactionCounts:
+        """Those of the counts that are chosen."""
+        return TransactionCounts(self.tx[chosen], self.table[chosen], self.count[chosen], self.tables)
 
     @classmethod
     def concat(cls, pieces: Sequence[TransactionCounts], shifts: Sequence[Shift]) -> TransactionCounts:
@@ -569,7 +574,7 @@ class TransactionCounts:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TransactionMetadata:
     """What a batch says of its transactions beside their changes.
 
@@ -596,10 +601,11 @@ class TransactionMetadata:
     def slice(self, first: int, last: int) -> TransactionMetadata:
         """What belongs to changes of [first, last) in batch order. An end goes with the change before it, if any."""
         begins, ends = self.begins.batch_order, np.maximum(self.ends.batch_order - 1, 0)
+        ended = self.ends.take((ends >= first) & (ends < last))
         return TransactionMetadata(
             self.begins.take((begins >= first) & (begins < last)),
-            self.ends.take((ends >= first) & (ends < last)),
-            self.counts,
+            ended,
+            self.counts.take(np.isin(self.counts.tx, ended.tx)),
         )
 
 
@@ -716,7 +722,7 @@ class ByRelation(BatchChanges):
                 yield Counted(changes.relation, RowOp(op), int(rows[op]), int(held[op]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """A micro-batch: changes of several relations, and the position reached when all of them are durable.
 

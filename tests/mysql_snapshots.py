@@ -13,7 +13,7 @@ import pymysql
 from psql_streamer.interfaces import Source
 from psql_streamer.model import Batch, Position
 from psql_streamer.snapshots import SnapshotProgress
-from psql_streamer.testing.batches import check_batch
+from psql_streamer.testing import check_batch
 from sources.mysql.source import MysqlSource
 from tests.mariadb import Schema
 from tests.mysql_source import source_of

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from psql_streamer.model import (
     TransactionMetadata,
     Transactions,
     Truncate,
+    measure_batch_overhead,
 )
 
 _Single = TypeVar("_Single", Truncate, LogicalMessage, SchemaChange, TableStatement)
@@ -51,7 +53,7 @@ def merge(batches: Sequence[Batch]) -> Batch:
         )
     merged = replace(
         batches[-1],
-        transactions=Transactions.concat([batch.transactions for batch in batches], shifts),
+        transactions=_join_transactions(batches, shifts),
         changes=CellTable.concat(
             [convert_to_cells(batch.changes).shift_rows(by) for batch, by in zip(batches, shifts, strict=True)]
         ),
@@ -85,6 +87,7 @@ def cut_off(batch: Batch, rows: int | None) -> tuple[Batch, Batch | None]:
 
 def _make_pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, int]]) -> Iterator[Batch]:
     metadata, end = batch.transaction_metadata, bounds[-1][1]
+    held = max(0, batch.nbytes - batch.overhead)
     for first, last in bounds:
         piece = changes.select_between(first, last)
         share = piece.rows / changes.rows if changes.rows else (last - first) / end
@@ -100,7 +103,7 @@ def _make_pieces(batch: Batch, changes: CellTable, bounds: Sequence[tuple[int, i
             statements=tuple(event for event in batch.statements if first <= min(event.batch_order, end - 1) < last),
             transaction_metadata=metadata and metadata.slice(first, last),
             rejections=tuple(_select_rejections(batch.rejections, first, last)),
-            nbytes=int(batch.nbytes * share),
+            nbytes=measure_batch_overhead(piece) + int(held * share),
             continues=batch.continues or last < end,
         )
 
@@ -134,8 +137,19 @@ def _find_first_batch_order(batch: Batch, orders: Index, end: int) -> int:
 
 def _compute_shifts(batches: Sequence[Batch]) -> Sequence[Shift]:
     rows = np.cumsum([0, *(_find_next_batch_order(batch) for batch in batches[:-1])]).tolist()
-    transactions = np.cumsum([0, *(len(batch.transactions) for batch in batches[:-1])]).tolist()
+    news = [len(batch.transactions) if new else 0 for batch, new in zip(batches, _find_ends(batches), strict=True)]
+    transactions = np.cumsum([0, *news[:-1]]).tolist()
     return [Shift(*both) for both in zip(rows, transactions, strict=True)]
+
+
+def _find_ends(batches: Sequence[Batch]) -> Sequence[bool]:
+    """Whether the next one has transactions of its own: pieces of a batch share theirs."""
+    return [*(one.transactions is not other.transactions for one, other in pairwise(batches)), True]
+
+
+def _join_transactions(batches: Sequence[Batch], shifts: Sequence[Shift]) -> Transactions:
+    last = [(batch, by) for batch, by, end in zip(batches, shifts, _find_ends(batches), strict=True) if end]
+    return Transactions.concat([batch.transactions for batch, _ in last], [by for _, by in last])
 
 
 def _find_next_batch_order(batch: Batch) -> int:

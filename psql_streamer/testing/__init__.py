@@ -20,12 +20,14 @@ import pytest
 # Without this, failures show no values: pytest rewrites the asserts of test files alone.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
-from psql_streamer.testing.batches import check_batch, make_batch
+from psql_streamer.testing.batches import make_batch
+from psql_streamer.testing.checking import check_batch
 from psql_streamer.testing.formats import FormatContract
 from psql_streamer.testing.handlers import HandlerContract
 from psql_streamer.testing.rules import RejectedChange, RuleResult, try_rule
 from psql_streamer.testing.sinks import SinkContract
 from psql_streamer.testing.sources import SourceContract
+from psql_streamer.testing.written import WrittenEvent
 from psql_streamer.trial.row_lines import RowChange, deleted, inserted, updated
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "RuleResult",
     "SinkContract",
     "SourceContract",
+    "WrittenEvent",
     "check_batch",
     "deleted",
     "inserted",

@@ -12,15 +12,10 @@ from functools import partial
 from psql_streamer.errors import HandlerError, HandlerUnavailable
 from psql_streamer.interfaces import Handler, Status
 from psql_streamer.model import Batch, Rejection, RowOp, SnapshotRows, TransactionMetadata
-from psql_streamer.testing.batches import (
-    KeptOfRow,
-    as_read,
-    check_batch,
-    collect_kept_of_rows,
-    list_identities,
-    make_empty_batch,
-)
+from psql_streamer.testing.batches import as_read, make_empty_batch
+from psql_streamer.testing.checking import check_batch
 from psql_streamer.testing.contents import RowContent, collect_row_contents
+from psql_streamer.testing.identities import KeptOfRow, collect_kept_of_rows, list_identities
 from psql_streamer.testing.parts import PartContract, require_findings
 from psql_streamer.testing.samples import with_everything
 from psql_streamer.testing.stats import check_stats

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from psql_streamer.model import (
     OUTSIDE,
+    ArrowType,
     Batch,
+    Changes,
+    Column,
+    Image,
     LogicalMessage,
     Rejection,
+    Relation,
+    RowOp,
     SchemaChange,
     TableStatement,
     TransactionCounts,
@@ -38,6 +45,29 @@ def make_batch_of_several(first: int = 1) -> Batch:
             make_batch(ROWS[2:], "id", first + 2),
         ]
     )
+
+
+def make_history_of_keys() -> Batch:
+    """Two rows whose changes take turns: what arrives in another order leaves another row."""
+    ops = [RowOp.INSERT, RowOp.INSERT, RowOp.UPDATE, RowOp.UPDATE, RowOp.DELETE, RowOp.UPDATE, RowOp.INSERT]
+    ids, at = [1, 2, 1, 2, 1, 2, 1], np.arange(len(ops))
+    columns = (Column("id", ArrowType(pa.int64()), key=True), Column("note", ArrowType(pa.string())))
+    new = [row for row, op in enumerate(ops) if op is not RowOp.DELETE]
+    old = [row for row, op in enumerate(ops) if op is RowOp.DELETE]
+    after = pa.array([ids[row] for row in new]), pa.array([f"note {row}" for row in new])
+    before = pa.array([ids[row] for row in old]), pa.array([f"note {row - 2}" for row in old])
+    batch = make_batch([{"id": 0, "note": ""}], "id")
+    changes = Changes(
+        Relation("orders", "public", "orders", columns),
+        columns,
+        at,
+        np.array(ops, np.uint8),
+        at,
+        np.zeros(len(ops), np.int32),
+        Image(after, np.array(new)),
+        Image(before, np.array(old)),
+    )
+    return replace(batch, changes=(changes,), nbytes=10_000)
 
 
 def make_batches_with_rejections() -> tuple[Batch, Batch]:

@@ -5,45 +5,33 @@ from __future__ import annotations
 import json
 import threading
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
-from psql_streamer.interfaces import ConsumedOffsets, KeysRequest, Sink, Status, TopicsRead, Transaction
+from psql_streamer.interfaces import KeysRequest, Sink, Status, TopicsRead
 from psql_streamer.model import Batch
+from psql_streamer.testing.arrivals import ArrivalContract
 from psql_streamer.testing.batches import make_batch, make_empty_batch, make_mixed_batch
-from psql_streamer.testing.parts import PartContract, require_findings
+from psql_streamer.testing.parts import require_findings
 from psql_streamer.testing.samples import PUT_ASIDE_ROWS, ROWS, make_batch_of_several, make_batches_with_rejections
+from psql_streamer.testing.sink_outages import SinkOutageContract
+from psql_streamer.testing.sink_transactions import SinkTransactionContract
+from psql_streamer.testing.sink_writes import bind_write, succeeds, write
 from psql_streamer.testing.stats import check_stats
-from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
-
-_ANSWER_SECONDS = 30.0
-"""The time that a sink may take until it has seen that what it writes to is there again."""
+from psql_streamer.testing.threads import INTERRUPTED_SECONDS, begin, call_in_a_thread, end, end_soon
 
 _INTERRUPTED_BATCHES = 20
 """Batches that are written one behind the other until an interrupt ends it."""
 
 
-class SinkContract(PartContract[Sink]):
-    """A subclass says how to make a sink. `count_written`, if it can, how many events are durable where it writes."""
+class SinkContract(ArrivalContract, SinkTransactionContract, SinkOutageContract):
+    """A subclass says how to make a sink, and `list_written`, if it can, which events are durable where it writes;
+    `count_written` how many.
+    """
 
     _start_error = SinkError
-
-    @abstractmethod
-    def make_sink(self) -> Sink:
-        """A sink that has not been started."""
-
-    def count_written(self) -> int | None:
-        """How many events are there; None where nobody can say."""
-        return None
-
-    def cause_outage(self) -> AbstractContextManager[None] | None:
-        """A time in which a sink that has been started cannot write: its writes raise SinkUnavailable. None where
-        nobody can bring that about.
-        """
-        return None
 
     def make_unreachable_sink(self) -> Sink | None:
         """One whose start fails: what it writes to is not there. None where there is no such sink."""
@@ -65,7 +53,7 @@ class SinkContract(PartContract[Sink]):
     def test_a_batch_is_durable_when_write_returns(self) -> None:
         before = self.count_written()
         with self._make_started() as sink:
-            _write(sink, make_batch(ROWS, "id"))
+            write(sink, make_batch(ROWS, "id"))
             if before is not None:
                 assert self.count_written() == before + len(ROWS)
             assert sink.status().ok
@@ -75,7 +63,7 @@ class SinkContract(PartContract[Sink]):
         before, rows = self.count_written(), 0
         with self._make_started() as sink:
             for batch in self._make_batches():
-                _write(sink, batch)
+                write(sink, batch)
                 rows += batch.rows.rows
                 found = self.count_written()
                 if before is not None and found is not None:
@@ -84,7 +72,7 @@ class SinkContract(PartContract[Sink]):
     def test_rows_of_all_tables_and_transactions_are_written(self) -> None:
         before, batch = self.count_written(), make_batch_of_several()
         with self._make_started() as sink:
-            _write(sink, batch)
+            write(sink, batch)
             if before is not None:
                 assert self.count_written() == before + batch.rows.rows
 
@@ -96,7 +84,7 @@ class SinkContract(PartContract[Sink]):
                 options = sink.options
                 if not options.takes_rejected_rows or options.key_of_rejected_rows is not None:
                     return
-                _write(sink, batch)
+                write(sink, batch)
                 counted = sink.stats().get("dead_lettered")
                 assert counted == PUT_ASIDE_ROWS, f"stats: dead_lettered is {counted} for {PUT_ASIDE_ROWS} rows"
                 found = self.count_written()
@@ -114,51 +102,16 @@ class SinkContract(PartContract[Sink]):
                     assert self.count_written() == before + len(ROWS) + 2
                 assert sink.status().ok
 
-    def test_a_transaction_has_all_its_batches_and_asks_what_was_consumed(self) -> None:
-        before, several, asked = self.count_written(), make_batch_of_several(first=2), threading.Event()
-
-        def consumed() -> Sequence[ConsumedOffsets]:
-            asked.set()
-            return ()
-
-        with self._make_started() as sink:
-            if not sink.is_transactional:
-                return
-            batches = [make_batch(ROWS, "id"), several, make_empty_batch(5), make_batch(ROWS[:2], "id", first=6)]
-            sink.write_transaction(Transaction(batches, {"db1": b'{"n": 1}'}, consumed))
-            if before is not None:
-                assert self.count_written() == before + sum(batch.rows.rows for batch in batches)
-        assert asked.is_set(), "Transaction.consumed was not asked"
-
-    def test_a_batch_that_could_not_be_written_is_written_when_it_comes_again(self) -> None:
-        """The same object, as the pipeline gives it."""
-        before, outage = self.count_written(), self.cause_outage()
-        if outage is None:
-            return
-        with self._make_started() as sink:
-            write = _bind_write(sink, make_batch(ROWS, "id"))
-            with outage:
-                assert not _succeeds(write), "a write returns though nothing can be written"
-                status = sink.status()
-                assert not status.ok, "a status says that the last attempt failed"
-                assert status.reason
-            deadline = time.monotonic() + _ANSWER_SECONDS
-            while not _succeeds(write):
-                assert time.monotonic() < deadline, "a write fails though everything is there again"
-                time.sleep(0.1)
-            found = self.count_written()
-            if before is not None and found is not None:
-                assert found >= before + len(ROWS), "a write returns, and its batch is not there"
-            assert sink.status().ok
-
     def test_it_says_at_any_time_how_it_is(self) -> None:
         sink = self.make_sink()
         assert isinstance(sink.status(), Status)
+        json.dumps(dict(sink.stats()), default=str)
         with self._make_started() as started:
-            _write(started, make_batch(ROWS, "id"))
+            write(started, make_batch(ROWS, "id"))
             json.dumps(dict(started.stats()), default=str)
             check_stats("sink", started.stats())
             assert started.status().reason
+        check_stats("sink", started.stats())
 
     def test_a_review_gives_findings_without_a_start(self) -> None:
         before = self.count_written()
@@ -175,14 +128,24 @@ class SinkContract(PartContract[Sink]):
         with self._make_started() as sink:
             for on in (True, False):
                 end_soon(partial(sink.set_debug, on), "set_debug")
-            _write(sink, make_batch(ROWS, "id"))
+            write(sink, make_batch(ROWS, "id"))
+
+    def test_a_start_may_come_again_without_a_stop(self) -> None:
+        """As the pipeline starts it again behind an attempt that failed."""
+        with self._make_started() as sink:
+            call_in_a_thread(sink.start)
+            before = self.count_written()
+            write(sink, make_batch(ROWS, "id"))
+            if before is not None:
+                assert self.count_written() == before + len(ROWS), "a second start: a batch is not there, or twice"
+            assert sink.status().ok
 
     def test_an_interrupt_comes_from_another_thread_and_does_not_wait(self) -> None:
         """What is written behind it is there, or the write has raised SinkUnavailable."""
         before = self.count_written()
         with self._make_started() as sink:
             end_soon(sink.interrupt, "interrupt")
-            returned = _succeeds(_bind_write(sink, make_batch(ROWS, "id")))
+            returned = succeeds(bind_write(sink, make_batch(ROWS, "id")))
             found = self.count_written()
             if before is not None and found is not None and returned:
                 assert found >= before + len(ROWS), "a write returns behind an interrupt, and its batch is not there"
@@ -194,7 +157,7 @@ class SinkContract(PartContract[Sink]):
             def write_on() -> None:
                 nonlocal returned
                 for number in range(_INTERRUPTED_BATCHES):
-                    _write(sink, make_batch(ROWS, "id", first=1 + number))
+                    write(sink, make_batch(ROWS, "id", first=1 + number))
                     returned += 1
                     under_way.set()
 
@@ -205,20 +168,10 @@ class SinkContract(PartContract[Sink]):
             time.sleep(min(1.0, (time.monotonic() - began) / 2))  # in the middle of a write that takes as long
             end_soon(sink.interrupt, "interrupt")
             with suppress(SinkUnavailable):
-                end(writing)
+                end(writing, INTERRUPTED_SECONDS, "a write that was interrupted")
         found = self.count_written()
         if before is not None and found is not None:
             assert found >= before + returned * len(ROWS), "a write returned, and its batch is not there"
-
-    def test_the_note_of_a_transaction_is_found_by_the_next_sink(self) -> None:
-        with self._make_started() as sink:
-            if not sink.is_transactional:
-                assert sink.find_note("db1") is None
-                return
-            sink.write_transaction(Transaction([make_batch(ROWS, "id"), make_empty_batch(2)], {"db1": b'{"n": 1}'}))
-            sink.write_transaction(Transaction([make_empty_batch(3)], {"db2": b'{"n": 2}'}))
-        with self._make_started() as sink:
-            assert [json.loads(sink.find_note(source) or b"null") for source in ("db1", "db2")] == [{"n": 1}, {"n": 2}]
 
     def _make_batches(self) -> Iterator[Batch]:
         yield make_empty_batch(1)
@@ -243,23 +196,3 @@ class SinkContract(PartContract[Sink]):
             yield sink
         finally:
             call_in_a_thread(sink.stop)
-
-
-def _write(sink: Sink, batch: Batch) -> None:
-    _bind_write(sink, batch)()
-
-
-def _bind_write(sink: Sink, batch: Batch) -> Callable[[], None]:
-    """Writes a batch. Called again, it gives the sink the same object."""
-    if sink.is_transactional:
-        return partial(sink.write_transaction, Transaction([batch], {"db1": b"{}"}))
-    return partial(sink.write, batch)
-
-
-def _succeeds(write: Callable[[], None]) -> bool:
-    """Whether it returns, and does not raise SinkUnavailable."""
-    try:
-        write()
-    except SinkUnavailable:
-        return False
-    return True

@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, choose_outcome
 from psql_streamer.interfaces import Severity, Source, Status
 from psql_streamer.model import Batch, Position, Relation
-from psql_streamer.testing.batches import Identity, check_batch, count_transaction_changes, list_identities
 from psql_streamer.testing.beside_streams import BesideStreamContract
+from psql_streamer.testing.checking import check_batch
 from psql_streamer.testing.contents import collect_new_rows, collect_row_contents
+from psql_streamer.testing.identities import Identity, count_transaction_changes, list_identities
 from psql_streamer.testing.parts import require_findings
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon

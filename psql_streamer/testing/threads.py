@@ -10,7 +10,10 @@ from psql_streamer.bounded import Call
 _MOST_SECONDS = 120.0
 """The time that a start or a stop may take; an engine may be fetched first."""
 
-_NEVER = threading.Event()
+INTERRUPTED_SECONDS = 5.0
+"""The time in which what was interrupted has to end, and what must not wait."""
+
+NEVER = threading.Event()
 
 
 def call_in_a_thread(call: Callable[[], None]) -> None:
@@ -23,16 +26,18 @@ def begin(call: Callable[[], None]) -> Call[None]:
     return Call(call, "contract")
 
 
-def end(begun: Call[None], seconds: float = _MOST_SECONDS) -> None:
-    """Wait until the call has ended, and raise what it raises; AssertionError after so many seconds."""
-    assert begun.wait(seconds, _NEVER), f"it has not ended after {seconds:g} s"
+def end(begun: Call[None], seconds: float = _MOST_SECONDS, name: str = "it") -> None:
+    """Wait until the call has ended, and raise what it raises; AssertionError after so many seconds. name: of the call,
+    in the message.
+    """
+    assert begun.wait(seconds, NEVER), f"{name} has not ended after {seconds:g} s"
     begun.require_result()
 
 
-def end_soon(call: Callable[[], None], name: str, seconds: float = 5.0) -> None:
+def end_soon(call: Callable[[], None], name: str, seconds: float = INTERRUPTED_SECONDS) -> None:
     """Call in a new thread what must neither wait nor raise. name: of the method, for whoever reads that it did."""
     begun = begin(call)
-    assert begun.wait(seconds, _NEVER), f"{name} has not ended after {seconds:g} s"
+    assert begun.wait(seconds, NEVER), f"{name} has not ended after {seconds:g} s"
     try:
         begun.require_result()
     except Exception as error:

@@ -17,7 +17,14 @@ from psql_streamer.interfaces import Handler, Sink, Source
 from psql_streamer.model import Batch
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.testing import FormatContract, HandlerContract, SinkContract, SourceContract, make_batch
+from psql_streamer.testing import (
+    FormatContract,
+    HandlerContract,
+    SinkContract,
+    SourceContract,
+    WrittenEvent,
+    make_batch,
+)
 from sinks.kafka.sink import KafkaSink
 from sinks.stub import StubDiscardSink, StubLogSink
 from tests.database import Database
@@ -147,6 +154,20 @@ class TestSparkHandler(HandlerContract):
         ]
 
 
+def list_events(bootstrap: str, topic: str, isolation_level: str = "read_uncommitted") -> Sequence[WrittenEvent]:
+    """Those in a topic."""
+    return [
+        WrittenEvent(one.key, one.value, one.topic, {name: as_bytes(text) for name, text in one.headers.items()})
+        for one in consume(bootstrap, [topic], isolation_level=isolation_level)
+    ]
+
+
+def as_bytes(text: str | bytes | None) -> bytes:
+    """A header, of which the service writes none without a value."""
+    assert text is not None
+    return text.encode() if isinstance(text, str) else text
+
+
 @pytest.mark.parametrize("kind", [StubLogSink, StubDiscardSink])
 class TestStubSinks(SinkContract):
     @pytest.fixture(autouse=True)
@@ -166,14 +187,18 @@ class TestKafkaSink(SinkContract):
         with_topic.stop()
 
     def make_sink(self) -> Sink:
-        section = {"topicFallback": self._events, "createTopics": {"partitions": 1, "replicationFactor": 1}}
+        section = {
+            "topicFallback": self._events,
+            "headers": True,
+            "createTopics": {"partitions": 1, "replicationFactor": 1},
+        }
         return KafkaSink("k", kafka_options(self._kafka, **section, deadLetterTopic=f"{self._events}-dead"))
 
     def make_unreachable_sink(self) -> Sink:
         return KafkaSink("k", kafka_options(f"127.0.0.1:{free_ports(1)[0]}", timeout="500ms"))
 
-    def count_written(self) -> int:
-        return len(consume(self._kafka, [self._events]))
+    def list_written(self) -> Sequence[WrittenEvent]:
+        return list_events(self._kafka, self._events)
 
 
 class TestTransactionalKafkaSink(TestKafkaSink):
@@ -181,8 +206,8 @@ class TestTransactionalKafkaSink(TestKafkaSink):
         section = {"topicFallback": self._events, "exactlyOnce": True, "transactionalId": self._events}
         return KafkaSink("k", kafka_options(self._kafka, **section, deadLetterTopic=f"{self._events}-dead"))
 
-    def count_written(self) -> int:
-        return len(consume(self._kafka, [self._events], isolation_level="read_committed"))
+    def list_written(self) -> Sequence[WrittenEvent]:
+        return list_events(self._kafka, self._events, isolation_level="read_committed")
 
 
 class TestKafkaSinkOfABrokerThatGoesAway(SinkContract):
@@ -198,8 +223,8 @@ class TestKafkaSinkOfABrokerThatGoesAway(SinkContract):
         section = {"deadLetterTopic": "dead", "timeout": "2s", "maxAttempts": 1}
         return KafkaSink("k", kafka_options(self._brokers.bootstrap, **section))
 
-    def count_written(self) -> int:
-        return len(consume(self._brokers.bootstrap, ["events"]))
+    def list_written(self) -> Sequence[WrittenEvent]:
+        return list_events(self._brokers.bootstrap, "events")
 
     @contextmanager
     def cause_outage(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from psql_streamer.events.routing import Router
 from psql_streamer.model import NO_PLACE, Batch, ReplicaIdentity, RowOp
 from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.spark.putting_aside import list_identities
-from psql_streamer.testing.batches import check_batch
+from psql_streamer.testing import check_batch
 from tests.encoding import encoder_of
 from tests.snapshots import INITIAL, MOMENT, NOTES, ON_DEMAND, ROWS, chunk, gone
 from tests.spark_changes import names, only, values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +13,7 @@ import pytest
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.events.format import Format
 from psql_streamer.interfaces import Sink
-from psql_streamer.testing import FormatContract, SinkContract, make_batch
+from psql_streamer.testing import FormatContract, SinkContract, WrittenEvent, make_batch
 from psql_streamer.testing.samples import ROWS
 from tests.extending_page import files
 
@@ -54,8 +54,10 @@ class TestLinesSink(SinkContract):
     def make_unreachable_sink(self) -> Sink:
         return lines_sink(self._file.parent / "away" / "events.txt")
 
-    def count_written(self) -> int:
-        return self._file.read_bytes().count(b"\n") if self._file.exists() else 0
+    def list_written(self) -> Sequence[WrittenEvent]:
+        lines = self._file.read_bytes().splitlines() if self._file.exists() else []
+        pairs = [line.split(b"\t", 1) for line in lines]
+        return [WrittenEvent(None if key == b"null" else key, value) for key, value in pairs]
 
     @contextmanager
     def cause_outage(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from psql_streamer.cells import convert_to_cells
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, ReplicaIdentity, RowOp
 from psql_streamer.pipeline.coalescing import merge
-from psql_streamer.testing.batches import check_batch
+from psql_streamer.testing import check_batch
 from tests.encoding import FORMATS, encoder_of
 from tests.snapshots import MOMENT, NOTES, ON_DEMAND, chunk, gone
 from tests.unit.test_snapshot_events import COMMIT, encode, events, headers, hopped, messages, read, uuids

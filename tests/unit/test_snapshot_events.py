@@ -18,7 +18,7 @@ from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Router
 from psql_streamer.model import NO_PLACE, Batch, Position, ReplicaIdentity, RowOp, SchemaChange, SnapshotRows
 from psql_streamer.pipeline.coalescing import cut, merge
-from psql_streamer.testing.batches import check_batch
+from psql_streamer.testing import check_batch
 from tests.columns import postgres_column, postgres_table
 from tests.connect_schema import misfits
 from tests.decoding import SOURCE, decode

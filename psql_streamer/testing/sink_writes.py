@@ -1,0 +1,69 @@
+"""A sink that is written to as the pipeline does it, and what of it the parts of its contract share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+
+from psql_streamer.errors import SinkUnavailable
+from psql_streamer.interfaces import Sink, Transaction
+from psql_streamer.model import Batch
+from psql_streamer.testing.parts import PartContract
+from psql_streamer.testing.written import WrittenEvent
+
+
+class WritingContract(PartContract[Sink]):
+    """What SinkContract's parts need of the class that says how a sink is made."""
+
+    @abstractmethod
+    def make_sink(self) -> Sink:
+        """A sink that has not been started."""
+
+    def list_written(self) -> Sequence[WrittenEvent] | None:
+        """The events that are there, those of a key in their order, without those that were put aside. None where
+        nobody can say: then what arrives is not tested.
+        """
+        return None
+
+    def count_written(self) -> int | None:
+        """How many events are there; None where nobody can say. It need not be written beside `list_written`."""
+        written = self.list_written()
+        return None if written is None else len(written)
+
+    def cause_outage(self) -> AbstractContextManager[None] | None:
+        """A time in which a sink that has been started cannot write: its writes raise SinkUnavailable. None where
+        nobody can bring that about.
+        """
+        return None
+
+    @abstractmethod
+    def _make_started(self) -> AbstractContextManager[Sink]:
+        """See PartContract."""
+
+
+def write(sink: Sink, batch: Batch) -> None:
+    """Write a batch in the way that the sink takes batches."""
+    bind_write(sink, batch)()
+
+
+def bind_write(sink: Sink, batch: Batch) -> Callable[[], None]:
+    """Writes a batch. Called again, it gives the sink the same object."""
+    if sink.is_transactional:
+        return partial(sink.write_transaction, Transaction([batch], {"db1": b"{}"}))
+    return partial(sink.write, batch)
+
+
+def takes_several(sink: Sink) -> bool:
+    """Whether it has a `write_together` of its own that the pipeline calls."""
+    return not sink.is_transactional and type(sink).write_together is not Sink.write_together
+
+
+def succeeds(call: Callable[[], None]) -> bool:
+    """Whether it returns, and does not raise SinkUnavailable."""
+    try:
+        call()
+    except SinkUnavailable:
+        return False
+    return True
