@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from psql_streamer.model import OUTSIDE, Batch
+from psql_streamer.model import OUTSIDE, UNKNOWN_OF_ROW, Batch, Changes, ReplicationOrigin, Transactions
+
+_Transaction: TypeAlias = tuple[int, int, str | None, ReplicationOrigin | None, int]
+
+_OF_ROW = ("batch_order", "tx", "seq", "place", "table_seq", "uuid", "record_time", "op")
+
+_NOT_THERE: _Transaction = (-1, -1, None, None, 0)
+"""For the transaction of a row that points outside of Batch.transactions."""
 
 Identity = tuple[int, int]
 """(commit number, seq) of a change."""
@@ -20,32 +27,53 @@ def list_identities(batch: Batch) -> list[Identity]:
 
 
 class KeptOfRow(NamedTuple):
-    """What a handler leaves of a row as it is."""
+    """What a handler leaves of a row as it is: where it stands, what it is of, and what the source said of it.
+
+    table: the relation's id, schema, table and version. transaction: its commit number and time, its id, its origin and
+    its session.
+    """
 
     batch_order: int
-    commit: int
-    commit_ts: int
+    table: tuple[str, str, str, int]
+    transaction: _Transaction
     seq: int
-    place: int | None
+    place: int
+    table_seq: int
+    uuid: bytes
+    record_time: int
     op: int
 
 
 def collect_kept_of_rows(batch: Batch) -> set[KeptOfRow]:
     """The same of all row changes."""
-    found: set[KeptOfRow] = set()
-    for changes in batch.changes:
-        transactions = batch.transactions
-        places = [None] * len(changes) if changes.place is None else changes.place.tolist()
-        columns = (
-            changes.batch_order.tolist(),
-            transactions.commit[changes.tx].tolist(),
-            transactions.commit_ts[changes.tx].tolist(),
-            changes.seq.tolist(),
-            places,
-            changes.op.tolist(),
+    return {row for changes in batch.changes for row in list_kept_of_rows(changes, batch.transactions)}
+
+
+def list_kept_of_rows(changes: Changes, transactions: Transactions) -> list[KeptOfRow]:
+    """The same of changes of one table, in their order."""
+    relation = changes.relation
+    table = (relation.id, relation.schema, relation.table, relation.version)
+    said: list[_Transaction] = [
+        (
+            int(transactions.commit[tx]),
+            int(transactions.commit_ts[tx]),
+            transactions.find_id(tx),
+            transactions.origins.get(tx),
+            0 if transactions.threads is None else int(transactions.threads[tx]),
         )
-        found |= {KeptOfRow(*row) for row in zip(*columns, strict=True)}
+        for tx in range(len(transactions))
+    ]
+    found = []
+    for row in zip(*(_list_field(changes, name) for name in _OF_ROW), strict=True):
+        order, tx, *others = row
+        found.append(KeptOfRow(order, table, said[tx] if 0 <= tx < len(said) else _NOT_THERE, *others))
     return found
+
+
+def _list_field(changes: Changes, name: str) -> list[Any]:
+    """A field of each row; where nobody has it, what stands for that."""
+    array = getattr(changes, name)
+    return [UNKNOWN_OF_ROW[name].item()] * len(changes) if array is None else array.tolist()
 
 
 def count_transaction_changes(batch: Batch) -> dict[int, int]:

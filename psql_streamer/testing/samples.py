@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from psql_streamer.model import (
+    ADDRESS,
     OUTSIDE,
     ArrowType,
     Batch,
@@ -17,6 +22,7 @@ from psql_streamer.model import (
     LogicalMessage,
     Rejection,
     Relation,
+    ReplicationOrigin,
     RowOp,
     SchemaChange,
     TableStatement,
@@ -34,6 +40,8 @@ ROWS = [{"id": number, "note": f"note {number}"} for number in range(1, 6)]
 
 PUT_ASIDE_ROWS = 2
 """Rows that are put aside in each of `make_batches_with_rejections`."""
+
+_RECEIVED_AT = 5.0
 
 
 def make_batch_of_several(first: int = 1) -> Batch:
@@ -82,9 +90,67 @@ def make_batches_with_rejections() -> tuple[Batch, Batch]:
     )
 
 
+def with_row_fields(batch: Batch) -> Batch:
+    """The batch, whose rows and transactions have everything that a source may say of them."""
+    of = batch.transactions
+    count, may_have_ids = len(of), not of.snapshots
+    transactions = replace(
+        of,
+        ids=pa.array(np.arange(count) + 700) if of.ids is None and may_have_ids else of.ids,
+        origins=of.origins or {tx: ReplicationOrigin("elsewhere", 5 + tx) for tx in range(count)},
+        threads=np.arange(count) + 90 if of.threads is None else of.threads,
+    )
+    return _with_changes(replace(batch, transactions=transactions), _fill_row_fields)
+
+
+def _fill_row_fields(changes: Changes) -> Changes:
+    at = np.arange(len(changes))
+    said: dict[str, Any] = {
+        "place": at.astype(np.uint64) + np.uint64(40),
+        "table_seq": at + 50,
+        "uuid": np.array([str(uuid5(NAMESPACE_URL, f"{changes.relation}/{row}")) for row in at], "S36"),
+        "record_time": at + 1_700_000_000_000,
+    }
+    return replace(changes, **{name: array for name, array in said.items() if getattr(changes, name) is None})
+
+
+def with_addresses(batch: Batch) -> Batch:
+    """The batch, of whose rows a handler before has said where their events go."""
+    return _with_changes(batch, lambda one: replace(one, after=_address(one.after), before=_address(one.before)))
+
+
+def _address(image: Image) -> Image:
+    address = {"topic": b"contract", "key": b"a key", "headers": [(b"contract", b"a header")]}
+    return replace(image, addresses=pa.array([address] * len(image), ADDRESS))
+
+
+def with_absent_values(batch: Batch) -> Batch:
+    """The batch, whose inserts are updates that left the values of one column alone: their new rows lack them."""
+    return _with_changes(batch, _leave_out_values)
+
+
+def _leave_out_values(changes: Changes) -> Changes:
+    others = [index for index, column in enumerate(changes.columns) if not column.key]
+    op, image = changes.op.copy(), changes.after
+    op[op == RowOp.INSERT] = RowOp.UPDATE
+    updated = np.isin(image.rows, np.flatnonzero(op == RowOp.UPDATE))
+    if not others or not updated.any():
+        return changes
+    columns = list(image.columns)
+    nulls = pa.nulls(len(image), columns[others[-1]].type)
+    columns[others[-1]] = pc.if_else(pa.array(updated), nulls, columns[others[-1]])
+    absent = {**image.absent, others[-1]: updated | image.absent.get(others[-1], np.zeros(len(image), np.bool_))}
+    return replace(changes, op=op, after=replace(image, columns=tuple(columns), absent=absent))
+
+
+def _with_changes(batch: Batch, alter: Callable[[Changes], Changes]) -> Batch:
+    altered = replace(batch, changes=tuple(map(alter, batch.changes)))
+    return replace(altered, nbytes=altered.overhead + max(0, batch.nbytes - batch.overhead))
+
+
 def with_everything(batch: Batch) -> Batch:
     """The batch, and behind it a transaction with one of everything that is no row's."""
-    return merge([batch, _make_beside_rows(batch)])
+    return replace(merge([batch, _make_beside_rows(batch)]), received_at=_RECEIVED_AT)
 
 
 def _make_beside_rows(batch: Batch) -> Batch:
