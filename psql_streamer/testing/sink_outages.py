@@ -12,10 +12,15 @@ from psql_streamer.testing.batches import make_batch, make_empty_batch
 from psql_streamer.testing.parts import require_error
 from psql_streamer.testing.samples import ROWS
 from psql_streamer.testing.sink_writes import WritingContract, bind_write, succeeds, takes_several
-from psql_streamer.testing.threads import INTERRUPTED_SECONDS, NEVER, begin, call_in_a_thread, end, end_soon
-
-_ANSWER_SECONDS = 30.0
-"""The time that a part may take for whatever it is asked, and to see that what it needs is there again."""
+from psql_streamer.testing.threads import (
+    ANSWER_SECONDS,
+    INTERRUPTED_SECONDS,
+    NEVER,
+    begin,
+    call_in_a_thread,
+    end,
+    end_soon,
+)
 
 _BEFORE_AN_INTERRUPT_SECONDS = 0.1
 
@@ -65,7 +70,7 @@ class SinkOutageContract(WritingContract):
                 status = sink.status()
                 assert not status.ok, "a status says that the last attempt failed"
                 assert status.reason
-            deadline = time.monotonic() + _ANSWER_SECONDS
+            deadline = time.monotonic() + ANSWER_SECONDS
             while not succeeds(write):
                 assert time.monotonic() < deadline, "a write fails though everything is there again"
                 time.sleep(0.1)

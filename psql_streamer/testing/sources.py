@@ -7,28 +7,40 @@ import threading
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
-from psql_streamer.errors import Outcome, SourceError, SourceUnavailable, choose_outcome
+from psql_streamer.errors import SourceError, SourceUnavailable
 from psql_streamer.interfaces import Severity, Source, Status
 from psql_streamer.model import Batch, Position, Relation
-from psql_streamer.testing.beside_streams import BesideStreamContract
 from psql_streamer.testing.checking import check_batch
-from psql_streamer.testing.contents import collect_new_rows, collect_row_contents
-from psql_streamer.testing.identities import Identity, count_transaction_changes, list_identities
+from psql_streamer.testing.contents import collect_new_rows
+from psql_streamer.testing.identities import count_transaction_changes
 from psql_streamer.testing.parts import require_findings
+from psql_streamer.testing.read_batches import check_read_batch, list_actions
+from psql_streamer.testing.restarts import RestartContract
+from psql_streamer.testing.shapes import check_shapes
 from psql_streamer.testing.stats import check_stats
-from psql_streamer.testing.threads import begin, call_in_a_thread, end, end_soon
+from psql_streamer.testing.streams import list_all_identities, list_last_shapes, start_source
+from psql_streamer.testing.threads import ANSWER_SECONDS, INTERRUPTED_SECONDS, begin, call_in_a_thread, end, end_soon
+from psql_streamer.testing.transaction_marks import check_transactions
 
-_ANSWER_SECONDS = 30.0
-"""The time that a source may take for whatever it is asked."""
+_ROUNDS_OF_CHANGES = 2
+"""Calls of make_changes whose changes are read together."""
+
+_LATE_SECONDS = 2.0
+"""The time that a read may take beyond the one that it is given."""
+
+_PATIENT_SECONDS = 0.02
+"""The time that reads take at least which give nothing: one that returns at once has held something back, or keeps a
+core busy.
+"""
 
 
-class SourceContract(BesideStreamContract):
+class SourceContract(RestartContract):
     """A subclass says how to make a source, and how to make changes where it reads.
 
     reads_behind_stored_positions: whether `read` waits now and then until what it gave is stored. Positions are then
@@ -38,8 +50,6 @@ class SourceContract(BesideStreamContract):
     that was stored: its server keeps the former, for others that read in turns with it.
     """
 
-    reads_behind_stored_positions: ClassVar[bool] = False
-    goes_on_where_confirmed: ClassVar[bool] = False
     _start_error = SourceError
 
     @abstractmethod
@@ -56,6 +66,12 @@ class SourceContract(BesideStreamContract):
     def list_expected(self) -> Sequence[Mapping[str, Any]] | None:
         """The new rows of one call of make_changes in their order, by column; columns that nobody knows beforehand may
         be left out. Values are Arrow's, or the text forms as text. None where nobody can say.
+        """
+        return None
+
+    def list_expected_actions(self) -> Sequence[str] | None:
+        """What one call of make_changes does, in its order: `insert`, `update`, `delete`, `truncate` or `message` for
+        each change. None where nobody can say.
         """
         return None
 
@@ -82,7 +98,7 @@ class SourceContract(BesideStreamContract):
         with self._make_started() as source:
             batches = self._read_changes(source)
         for batch in batches:
-            check_batch(batch)
+            check_read_batch(batch)
             assert batch.source.name == source.name
 
     def test_changes_come_in_the_order_of_their_commits_and_once(self) -> None:
@@ -90,7 +106,7 @@ class SourceContract(BesideStreamContract):
             made = [self.make_changes()]
             first = self._read(source)
             made.append(self.make_changes())
-            found = _list_all_identities(first + self._read(source))
+            found = list_all_identities(first + self._read(source))
         assert len(found) >= 8
         assert found == sorted(set(found))
         counted = [count for count in made if count is not None]
@@ -98,24 +114,27 @@ class SourceContract(BesideStreamContract):
 
     def test_rows_have_their_values(self) -> None:
         with self._make_started() as source:
-            found = collect_new_rows(self._read_changes(source))
+            batches = self._read_changes(source)
+        found = collect_new_rows(batches)
         given = [value for row in found for value in row.values() if value is not None]
         assert given, "no new row has a value"
         if (expected := self.list_expected()) is not None:
             known = [{name: row.get(name) for name in wanted} for row, wanted in zip(found, expected, strict=False)]
             assert known == [dict(row) for row in expected]
             assert len(found) == len(expected), "not as many new rows as were made"
+        if (actions := self.list_expected_actions()) is not None:
+            assert list_actions(batches) == list(actions), "not what was done"
 
     def test_a_shape_is_announced_before_it_is_used(self) -> None:
+        """With the one that the table had before, and they are counted."""
         with self._make_started() as source:
-            announced = set()
-            for batch in self._read_changes(source):
-                announced |= {change.relation for change in batch.schema_changes}
-                assert {changes.relation for changes in batch.changes} <= announced
+            check_shapes(self._read_changes(source) + self._read_changes(source))
 
     def test_a_position_is_json_and_its_source_compares_it(self) -> None:
         with self._make_started() as source:
             positions = [batch.position for batch in self._read_changes(source)]
+            for _ in range(_ROUNDS_OF_CHANGES):
+                self.make_changes()
             positions += [batch.position for batch in self._read_changes(source)]
             for position in positions:
                 assert json.loads(json.dumps(dict(position.data))) == dict(position.data)
@@ -123,64 +142,24 @@ class SourceContract(BesideStreamContract):
                 assert source.has_reached(position, position)
             assert all(source.has_reached(last, first) for first, last in pairwise(positions))
             assert not source.has_reached(positions[0], positions[-1])
-
-    def test_a_start_at_a_position_goes_on_behind_it(self) -> None:
-        """With the same changes, and what they say is the same. Their shapes are announced, or were remembered."""
-        with self._make_started() as source:
-            batches = self._read_changes(source)
-            batches += self._read_changes(source)
-        everything = _list_all_identities(batches)
-        for number in range(1, len(batches) + 1):
-            before, behind, position = batches[:number], batches[number:], batches[number - 1].position
-            had, shapes = len(_list_all_identities(before)), _collect_announced(before)
-            with self._make_started(_copy_as_stored(position), shapes) as again:
-                left = self._read(again, len(everything) - had) if had < len(everything) else []
-            assert _list_all_identities(left) == everything[had:], f"from {position}"
-            assert collect_row_contents(left) == collect_row_contents(behind), f"from {position}"
-            used = {changes.relation for batch in left for changes in batch.changes}
-            assert used <= shapes | _collect_announced(left), "a shape is neither announced nor remembered"
-
-    def test_it_starts_over_where_it_is_told_without_a_stop(self) -> None:
-        """As the pipeline does it after a SourceUnavailable, with the same object."""
-        with self._make_started() as source:
-            position = self._read_changes(source)[-1].position
-            behind = _list_all_identities(self._read_changes(source))
-            _start(source, _copy_as_stored(position))
-            assert _list_all_identities(self._read(source, len(behind))) == behind, f"from {position}"
+            later = {str(one.data): one for one in positions}
+            for first, last in pairwise(later.values()):
+                assert not source.has_reached(first, last), f"{first} lies before {last}"
 
     def test_reading_ends_when_there_is_nothing(self) -> None:
         with self._make_started() as source:
             began = time.monotonic()
             while source.read(0.1) is not None:
-                assert time.monotonic() - began < _ANSWER_SECONDS, "something comes without end"
-            began = time.monotonic()
-            source.read(0.2)
-            assert time.monotonic() - began < 5.0
-
-    def test_confirming_does_not_wait_and_comes_from_another_thread(self) -> None:
-        with self._make_started() as source:
-            last = self._read_changes(source)[-1].position
-            end_soon(partial(source.confirm, last), "confirm", seconds=1.0)
-
-    def test_confirming_what_lies_behind_changes_nothing_of_what_follows(self) -> None:
-        """Positions are confirmed late, when others have been read."""
-        with self._make_started() as source:
-            first = self._read_changes(source)
-            second = self._read_changes(source)
-            if not self.reads_behind_stored_positions:  # else all of them are confirmed by now
-                end_soon(partial(source.confirm, first[-1].position), "confirm")
-            third = self._read_changes(source)
-        found = _list_all_identities(first + second + third)
-        assert found == sorted(set(found))
-        due = _list_all_identities(second + third) if self.goes_on_where_confirmed else _list_all_identities(third)
-        with self._make_started(_copy_as_stored(second[-1].position)) as again:
-            assert _list_all_identities(self._read(again, len(due))) == due
+                assert time.monotonic() - began < ANSWER_SECONDS, "something comes without end"
+            waited = [_measure_seconds(partial(source.read, 0.2)) for _ in range(3)]
+            assert min(waited) < 0.2 + _LATE_SECONDS, "read: None when there was nothing for `timeout` seconds"
+            assert min(waited) >= _PATIENT_SECONDS, "read: None at once, and not behind the timeout"
 
     def test_tables_that_exist_are_not_said_to_be_dropped(self) -> None:
         """Where a source can say which are: the position up to which that holds lies behind all that was read."""
         with self._make_started() as source:
             batches = self._read_changes(source)
-            found = source.find_dropped(list(_collect_announced(batches)))
+            found = source.find_dropped(list_last_shapes(batches))
             if found is not None:
                 position, dropped = found
                 assert list(dropped) == [], "find_dropped: tables whose rows were just read"
@@ -191,11 +170,12 @@ class SourceContract(BesideStreamContract):
         source = self.make_source()
         source.provide_transaction_metadata()
         try:
-            _start(source, None)
+            start_source(source, None)
             batches = self._read_changes(source)
         finally:
             call_in_a_thread(source.stop)
-        changes = Counter(commit for commit, _ in _list_all_identities(batches))
+        changes = Counter(commit for commit, _ in list_all_identities(batches))
+        check_transactions(batches, source.gives_transaction_metadata)
         for batch in batches:
             check_batch(batch)
             told = count_transaction_changes(batch)
@@ -204,6 +184,7 @@ class SourceContract(BesideStreamContract):
     def test_it_says_at_any_time_how_it_is(self) -> None:
         source = self.make_source()
         _check_status(source)
+        check_stats("source", source.stats())
         with self._make_started() as started:
             _check_status(started)
             assert started.status().ok
@@ -222,11 +203,11 @@ class SourceContract(BesideStreamContract):
                         source.read(1.0)
 
             reading = begin(read_on)
-            under_way.wait(_ANSWER_SECONDS)
+            under_way.wait(ANSWER_SECONDS)
             time.sleep(0.2)  # by now it waits
             end_soon(source.interrupt, "interrupt")
             ended.set()
-            end(reading, 10.0)
+            end(reading, INTERRUPTED_SECONDS, "a read that was interrupted")
 
     def _make(self) -> Source:
         return self.make_source()
@@ -245,13 +226,13 @@ class SourceContract(BesideStreamContract):
         try:
             if position is not None:
                 source.remember(shapes)
-            _start(source, position)
+            start_source(source, position)
             yield source
         finally:
             call_in_a_thread(source.stop)
 
     def _start_when_free(self, source: Source) -> None:
-        _start(source, None)
+        start_source(source, None)
 
     def _read_changes(self, source: Source) -> list[Batch]:
         """Make changes, and read them."""
@@ -263,7 +244,7 @@ class SourceContract(BesideStreamContract):
         awaited: how many changes there are, where it is known; with these it is a short while.
         """
         batches: list[Batch] = []
-        deadline, quiet = time.monotonic() + _ANSWER_SECONDS, 0
+        deadline, quiet = time.monotonic() + ANSWER_SECONDS, 0
         while (found := sum(map(len, batches))) == 0 or quiet < (1 if found == awaited else 5):
             assert time.monotonic() < deadline, "no changes came"
             batch = source.read(0.2)
@@ -275,32 +256,10 @@ class SourceContract(BesideStreamContract):
         return batches
 
 
-def _start(source: Source, position: Position | None) -> None:
-    """The server may need a moment to see that the source before has left."""
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    while True:
-        try:
-            source.read_stream_identity()
-            call_in_a_thread(partial(source.start, position))
-        except SourceError as error:
-            if choose_outcome(error) is not Outcome.RETRY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-
-
-def _list_all_identities(batches: list[Batch]) -> list[Identity]:
-    return [identity for batch in batches for identity in list_identities(batch)]
-
-
-def _collect_announced(batches: Iterable[Batch]) -> set[Relation]:
-    return {change.relation for batch in batches for change in batch.schema_changes}
-
-
-def _copy_as_stored(position: Position) -> Position:
-    """The position as the store gives it back."""
-    return Position(json.loads(json.dumps(dict(position.data))), position.shown)
+def _measure_seconds(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
 
 
 def _check_status(source: Source) -> None:
