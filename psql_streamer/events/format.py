@@ -159,7 +159,7 @@ class BatchFormat(ABC):
 
     @abstractmethod
     def render_rows(self, rows: Rows, texts: RowTexts) -> pa.Array:
-        """The values; null is a tombstone."""
+        """The values; null is a tombstone. They do not depend on what else the batch has."""
 
     def render_row(self, row: OneRow) -> bytes:
         """The value of one row, for a format that writes them so: as `render_rows` writes it."""
@@ -184,11 +184,17 @@ class BatchFormat(ABC):
         return None
 
     def render_keys(self, rows: Rows, texts: RowTexts) -> pa.Array:  # noqa: ARG002 - for formats that look
-        """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without."""
+        """The keys of the rows; null where the table has none. SinkRefused when the format cannot be without.
+
+        Rows of one key have one, whatever happened to them, and rows of other keys have others.
+        """
         return texts.key
 
     def render_extra_headers(self, rows: Rows) -> Mapping[str, pa.Array]:  # noqa: ARG002 - for formats that have some
-        """Headers that records have in this format whether or not headers are wanted; null: a row lacks it."""
+        """Headers that records have in this format whether or not headers are wanted; null: a row lacks it.
+
+        The service's own headers have other names.
+        """
         return {}
 
     def render_boundaries(self) -> Iterable[BoundaryRecords]:

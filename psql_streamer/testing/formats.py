@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from psql_streamer.cells import convert_to_cells
+from psql_streamer.errors import SinkRefused
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.format import Format
 from psql_streamer.events.records import Records
@@ -20,7 +21,16 @@ from psql_streamer.pipeline.coalescing import merge
 from psql_streamer.testing.batches import make_batch, make_mixed_batch, make_snapshot_batch
 from psql_streamer.testing.construction import require_nothing_acquired
 from psql_streamer.testing.few_sample import make_few_rows_batch
-from psql_streamer.testing.samples import ROWS
+from psql_streamer.testing.parts import require_error
+from psql_streamer.testing.samples import (
+    ROWS,
+    list_ids_of_history,
+    make_batch_of_action,
+    make_batch_of_parts,
+    make_batch_of_several,
+    make_batch_with_metadata,
+    make_history_of_keys,
+)
 
 
 class FormatContract(ABC):
@@ -29,6 +39,12 @@ class FormatContract(ABC):
     @abstractmethod
     def make_format(self) -> Format:
         """A format with its options."""
+
+    def make_telling_format(self) -> Format | None:
+        """One with the arguments by which it says where transactions begin and end (Format.tells_transactions), if it
+        needs some for that.
+        """
+        return None
 
     def test_making_one_does_no_io(self) -> None:
         require_nothing_acquired(self.make_format)
@@ -58,6 +74,83 @@ class FormatContract(ABC):
             assert value is not None or op in (RowOp.DELETE, Marker.TRUNCATE), "a tombstone stands for a delete"
             assert key is not None or op not in list(RowOp), "the table has a key"
 
+    def test_a_delete_has_one_record_without_a_value_where_tombstones_follow(self) -> None:
+        """Its own record has one, and the service makes the other (Format.tombstones)."""
+        if not self.make_format().tombstones:
+            return
+        with self._make_encoder() as encoder:
+            records = encoder.encode(make_mixed_batch())
+        deletes = records.op == RowOp.DELETE
+        empty = records.values.is_null().to_numpy(zero_copy_only=False)
+        right = 2 * (deletes & empty).sum() == deletes.sum()
+        assert right, "tombstones: a delete has a value, and the service puts a tombstone behind it"
+
+    def test_rows_of_one_key_have_one_key_whatever_happened_to_them_and_others_another(self) -> None:
+        batch = make_history_of_keys()
+        with self._make_encoder() as encoder:
+            records = encoder.encode(batch)
+        found = defaultdict[int, set[bytes | None]](set)
+        for seq, key in zip(records.seq.tolist(), records.keys.to_pylist(), strict=True):
+            found[list_ids_of_history()[seq]].add(key)
+        assert all(len(keys) == 1 for keys in found.values()), (
+            "the events of a row have one key, whatever happened to it"
+        )
+        assert len(set().union(*found.values())) == len(found), "rows of different keys have one key"
+
+    def test_a_table_without_a_key_has_events_without_one_or_is_refused(self) -> None:
+        """As Format.needs_key says it."""
+        batch = make_batch(ROWS, "")
+        with self._make_encoder() as encoder:
+            if self.make_format().needs_key:
+                require_error(lambda: encoder.encode(batch), SinkRefused, "needs_key: a table without a key is taken")
+            else:
+                assert encoder.encode(batch).keys.null_count == len(ROWS), "a table without a key has keys"
+
+    def test_an_event_says_what_happened(self) -> None:
+        """In its value or, where formats need them (Format.headers), in its headers."""
+        found = []
+        with self._make_encoder() as encoder:
+            for op in (RowOp.INSERT, RowOp.READ, RowOp.UPDATE, RowOp.DELETE):
+                records = encoder.encode(make_batch_of_action(op))
+                found.append((records.values[0].as_py(), _list_headers(records)[0]))
+        alike = [one for at, one in enumerate(found) if one in found[:at]]
+        assert not alike, "events of other actions are the same: say it in the value, or set Format.headers"
+
+    def test_headers_of_the_service_are_the_services(self) -> None:
+        """BatchFormat.render_extra_headers gives others."""
+        with self._make_encoder(headers=True) as encoder:
+            records = encoder.encode(make_mixed_batch())
+        for at, (op, seq, said) in enumerate(
+            zip(records.op.tolist(), records.seq.tolist(), _list_headers(records), strict=True)
+        ):
+            if op in list(RowOp):
+                schema, table = records.look_up_table(at).split(".")
+                known = {"op": RowOp(op).action, "seq": str(seq), "schema": schema, "table": table}
+                wrong = [name for name, text in known.items() if said[name] != text.encode()]
+                assert not wrong, f"headers: {', '.join(wrong)} is the service's, and the format gives another"
+
+    def test_messages_of_other_prefixes_have_other_values(self) -> None:
+        with self._make_encoder() as encoder:
+            records = encoder.encode(make_mixed_batch())
+        values = [
+            value
+            for op, value in zip(records.op.tolist(), records.values.to_pylist(), strict=True)
+            if op == Marker.MESSAGE
+        ]
+        assert len(set(values)) == len(values) == 2, "two messages that differ have one value"
+
+    def test_transactions_begin_and_end_once_where_it_has_records_of_them(self) -> None:
+        made, batch = self.make_telling_format() or self.make_format(), make_batch_with_metadata()
+        encoder = Encoder(made, Router({}, "", "t", ""), {}, transaction_topic="transactions")
+        records = encoder.encode(batch)
+        encoder.stop()
+        found = Counter(op for op in records.op.tolist() if op in (Marker.BEGIN, Marker.COMMIT))
+        told = len(batch.transactions)
+        if found or self.make_telling_format() or type(made).tells_transactions(made.options):
+            assert found == {Marker.BEGIN: told, Marker.COMMIT: told}, (
+                "render_boundaries: a record (BEGIN, COMMIT) for each begin and end of a transaction"
+            )
+
     def test_the_same_batch_gives_the_same_bytes(self) -> None:
         with self._make_encoder() as encoder:
             first, again = encoder.encode(make_mixed_batch()), encoder.encode(make_mixed_batch())
@@ -70,6 +163,21 @@ class FormatContract(ABC):
             together = _list_pairs(encoder.encode(make_batch(ROWS, "id")))
             alone = _list_pairs(encoder.encode(make_batch(ROWS[:1], "id")))
         assert together[0] == alone[0]
+
+    def test_what_stands_before_rows_does_not_change_them(self) -> None:
+        """A batch that is read again may be cut otherwise."""
+        before, few = merge([make_batch_of_several(), make_batch_of_parts(commit=10)]), make_few_rows_batch()
+        several = make_batch_of_several(first=20)
+        parts = make_batch_of_parts(commit=30)
+        for batch in (several, parts, few):
+            with self._make_encoder() as encoder:
+                alone = encoder.encode(batch)
+                behind = encoder.encode(merge([before, batch]))
+            first = len(behind) - len(alone)
+            assert _list_pairs(behind)[first:] == _list_pairs(alone), "what stands before rows changes their events"
+            assert _list_headers(behind)[first:] == [
+                {**dict.fromkeys(behind.headers), **headers} for headers in _list_headers(alone)
+            ], "what stands before rows changes their headers"
 
     def test_rows_that_differ_have_values_that_differ(self) -> None:
         """Also where the key is the same."""
@@ -125,8 +233,8 @@ class FormatContract(ABC):
         made.stop()
 
     @contextmanager
-    def _make_encoder(self) -> Iterator[Encoder]:
-        encoder = Encoder(self.make_format(), Router({}, "", "t", "messages"), {})
+    def _make_encoder(self, headers: bool = False) -> Iterator[Encoder]:
+        encoder = Encoder(self.make_format(), Router({}, "", "t", "messages"), {}, headers)
         try:
             yield encoder
         finally:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from psql_streamer.model import (
     ADDRESS,
     OUTSIDE,
+    PART,
     ArrowType,
     Batch,
     Changes,
@@ -58,7 +59,7 @@ def make_batch_of_several(first: int = 1) -> Batch:
 def make_history_of_keys() -> Batch:
     """Two rows whose changes take turns: what arrives in another order leaves another row."""
     ops = [RowOp.INSERT, RowOp.INSERT, RowOp.UPDATE, RowOp.UPDATE, RowOp.DELETE, RowOp.UPDATE, RowOp.INSERT]
-    ids, at = [1, 2, 1, 2, 1, 2, 1], np.arange(len(ops))
+    ids, at = list_ids_of_history(), np.arange(len(ops))
     columns = (Column("id", ArrowType(pa.int64()), key=True), Column("note", ArrowType(pa.string())))
     new = [row for row, op in enumerate(ops) if op is not RowOp.DELETE]
     old = [row for row, op in enumerate(ops) if op is RowOp.DELETE]
@@ -76,6 +77,45 @@ def make_history_of_keys() -> Batch:
         Image(before, np.array(old)),
     )
     return replace(batch, changes=(changes,), nbytes=10_000)
+
+
+def list_ids_of_history() -> list[int]:
+    """The key of each of its changes."""
+    return [1, 2, 1, 2, 1, 2, 1]
+
+
+def make_batch_of_action(op: RowOp) -> Batch:
+    """The same row of the same transaction, to which this happened."""
+    batch = make_batch(ROWS[:1], "id")
+    (changes,) = batch.changes
+    after, before = (changes.before, changes.after) if op is RowOp.DELETE else (changes.after, changes.before)
+    return replace(batch, changes=(replace(changes, op=np.array([op], np.uint8), after=after, before=before),))
+
+
+def make_batch_of_parts(commit: int) -> Batch:
+    """What is left of three parts of a change: the last two."""
+    batch = make_batch(ROWS[:2], "id", commit)
+    (changes,) = batch.changes
+    one = np.zeros(2, np.int64)
+    parts = replace(changes, batch_order=one, seq=one, part=np.array([(1, 3), (2, 3)], PART))
+    return replace(batch, changes=(parts,))
+
+
+def make_batch_with_metadata() -> Batch:
+    """Transactions of which everything is told that a source may tell."""
+    return merge([_tell(make_batch(ROWS[:2], "id")), _tell(make_batch(ROWS, "id", 2, table="visits"))])
+
+
+def _tell(batch: Batch) -> Batch:
+    (changes,) = batch.changes
+    none, rows = np.zeros(1, np.int32), len(changes)
+    metadata = TransactionMetadata(
+        TransactionMarks(none, np.array([0])),
+        TransactionMarks(none, np.array([rows])),
+        TransactionCounts(none, np.array([0]), np.array([rows]), (changes.relation,)),
+    )
+    told = replace(changes, table_seq=np.arange(rows))
+    return replace(batch, changes=(told,), transaction_metadata=metadata)
 
 
 def make_batches_with_rejections() -> tuple[Batch, Batch]:

@@ -246,3 +246,6 @@ class TestFormats(FormatContract):
 class TestDebeziumWithSchemas(FormatContract):
     def make_format(self) -> Format:
         return format_of("debezium", schemas=True, transactions=False)
+
+    def make_telling_format(self) -> Format:
+        return format_of("debezium", schemas=True, transactions=True)
