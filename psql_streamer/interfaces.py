@@ -10,7 +10,7 @@ which stops the pipeline is decided there and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -271,7 +271,8 @@ class Source(ABC):
     def confirm(self, position: Position) -> None:
         """Everything up to `position` is durable and remembered; the server may forget it (later is fine).
 
-        Positions never go back. Must not block on the network.
+        Positions never go back. Must not block on the network. SourceUnavailable is as if `read` had raised it: behind
+        the start that follows, what is remembered by then is confirmed.
         """
 
     def find_consumed_offsets(self, position: Position) -> ConsumedOffsets | None:  # noqa: ARG002 - for topics
@@ -405,6 +406,22 @@ class Handler(ABC):
         """
         return None
 
+    @property
+    def is_stateless(self) -> bool:
+        """Whether what it makes of a batch depends on the batch and its options alone, and not on what came before.
+
+        `try_rule` goes on with one that it has started only then.
+        """
+        return False
+
+    @property
+    def shared_engine(self) -> Hashable | None:
+        """What it holds that handlers of the process share, by what it was started with; None: nothing.
+
+        `try_rule` keeps one that runs until the next one with the same engine has started.
+        """
+        return None
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """See Source.check."""
@@ -432,12 +449,16 @@ class Handler(ABC):
     def note_durable(self, source: str, position: Position) -> None:
         """Everything up to a position is durable in every sink. Called before it is stored, from any thread.
 
-        Must not take long.
+        Must not take long. HandlerUnavailable: the position is not stored yet, and this comes again, with that one or a
+        later one.
         """
 
     @abstractmethod
     def start(self) -> None:
-        """Acquire the engine. May take seconds; is called before any batch is read."""
+        """Acquire the engine. May take seconds; is called before any batch is read.
+
+        Comes again, without a stop in between, behind a start that failed and behind a HandlerUnavailable of `handle`.
+        """
 
     def start_cold(self) -> None:
         """As `start`, for a few batches: without what pays later."""
@@ -447,12 +468,16 @@ class Handler(ABC):
     def handle(self, batch: Batch) -> Batch:
         """The transformed batch, with the same position, in the same order.
 
-        Rows may be dropped and columns changed; batch_order, seq, place and tx of what stays must not change. An update
-        whose new row is dropped may stay as the delete of its old key. A row may become several: they stand together,
-        have the same of these, and Changes.part. Image.addresses says where events go, if not where the sink's options
-        say. What cannot be transformed goes to Batch.rejections, behind what handlers before put there; then
+        Rows may be dropped and columns changed; everything else that Changes says of a row that stays must not change:
+        relation, batch_order, op, seq, tx, place, table_seq, uuid and record_time. replace(changes, after=...) and
+        Changes.take do that. An update whose new row is dropped may stay as the delete of its old key. A row may become
+        several: they stand together, have the same of these, and Changes.part. What an image lacks (Image.absent) is
+        still lacking, unless the handler gives it. Image.addresses says where events go, if not where the sink's
+        options say; what a handler before said of it stays, unless this one says something else. What cannot be
+        transformed goes to Batch.rejections, behind what handlers before put there, and is not among the changes; then
         HandlerOptions.puts_rows_aside says so. Everything else of the batch stays: truncates, messages, shapes,
-        statements, transactions and Batch.continues. replace(batch, changes=...) does that.
+        statements, transactions, received_at and Batch.continues. replace(batch, changes=...) does that; whoever makes
+        rows larger says so in nbytes. The batch that is given is not altered: others have it, too.
         """
 
     def interrupt(self) -> None:
@@ -500,7 +525,8 @@ class Sink(ABC):
     """Makes batches durable.
 
     start, write, write_together, write_transaction and stop are called one after the other, by several threads. Only
-    when one of them hangs, `stop` comes beside it.
+    when one of them hangs, `stop` comes beside it. `find_note`, `find_writer`, `interrupt`, `status` and `stats` may be
+    called from any thread, at any time that their docstrings do not leave out.
     """
 
     Options: ClassVar[type[SinkOptions]]
@@ -524,7 +550,9 @@ class Sink(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Acquire what writing needs. Raises SinkUnavailable when it may work later."""
+        """Acquire what writing needs. Raises SinkUnavailable when it may work later: then it comes again, without a
+        stop in between.
+        """
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
@@ -562,13 +590,16 @@ class Sink(ABC):
         raise SinkRefused(f"sink {self.name} writes no transactions")
 
     def find_note(self, source: str) -> bytes | None:  # noqa: ARG002 - for transactional sinks
-        """What the last transaction that was written noted of a source. Called behind `start`."""
+        """What the last transaction that was written noted of a source.
+
+        Called behind `start`, from any thread: a source may start while what another one gave is written.
+        """
         return None
 
     def find_writer(self) -> TransactionWriter | None:
         """Who writes its transactions; None where they commit no offsets. May ask the server.
 
-        Called behind `start`, before the first batch.
+        Called behind `start`, before the first batch of a source, and as `find_note` beside writes for others.
         """
         return None
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeGuard
 
 from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
 from psql_streamer.checkpoint.resume import choose_position, require_same_stream
@@ -16,7 +17,7 @@ from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.checkpoint.tracker import Tracker
 from psql_streamer.circles import find_circles
-from psql_streamer.errors import SourceRefused
+from psql_streamer.errors import Outcome, SourceRefused, StreamerError, choose_outcome
 from psql_streamer.interfaces import Handler, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
@@ -82,6 +83,9 @@ class SourceRunner:
         self._retries = Retries(self.name, Tried.STREAM, metrics, lifecycle.stopping)
         self._stored: Position | None = None
         self._storing_since: float | None = None
+        self._confirming = threading.Lock()  # positions that are confirmed never go back
+        self._unconfirmed: StreamerError | None = None
+        self._unnoted = ""  # why a handler does not take it that a position is durable
         self._dropped: tuple[Position, Sequence[Relation]] | None = None
         self._look_for_dropped_at = 0.0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -150,17 +154,53 @@ class SourceRunner:
         if durable is None or durable == self._stored:
             return
         self._storing_since = began = time.monotonic()
-        for handler in self._list_handlers():
-            handler.note_durable(self.part.name, durable)
+        if not self._note_durable(durable):
+            self._storing_since = None
+            return
         shapes = self._list_shapes_until(batch_number)
         self._store.put(self.part.name, self._record(durable, batch_number), shapes, self._take_dropped_until(durable))
         self._forget_shapes(len(shapes))
         self._storing_since = None
         self._metrics.observe_stage("store", self.name, time.monotonic() - began)
         self._stored = durable
-        self.part.confirm(durable)
+        self._confirm()
         self._metrics.note_stored(self.part.name, batch_number)
         self.snapshots.settle(batch_number)
+
+    def _note_durable(self, durable: Position) -> bool:
+        """Tell the handlers; False when one cannot take it: then nothing is stored yet."""
+        for handler in self._list_handlers():
+            try:
+                handler.note_durable(self.part.name, durable)
+            except Exception as error:
+                self._keep_unstored(f"handler.{handler.name}", error)
+                return False
+        self._unnoted = ""
+        return True
+
+    def _keep_unstored(self, name: str, error: Exception) -> None:
+        """What may pass is tried again with the next turn."""
+        if not _may_pass(error):
+            self._lifecycle.fail(name, error)
+            return
+        if not self._unnoted:
+            self._metrics.count_error(name, error)
+            log.warning("%s: %s: position %s is not stored yet", name, error, self.unstored)
+        self._unnoted = f"{name}: {error}"
+
+    def _confirm(self) -> None:
+        """Confirm what is stored. A server that is away is an outage of the source: it is started again, and what is
+        stored by then is confirmed.
+        """
+        try:
+            with self._confirming:
+                if self._stored is not None:
+                    self.part.confirm(self._stored)
+        except Exception as error:
+            if _may_pass(error):
+                self._unconfirmed = error
+            else:
+                self._lifecycle.fail(self.name, error)
 
     def describe(self, item: Item) -> Described:
         """What a transaction notes that ends with an item, and what asks the source for what it commits."""
@@ -180,6 +220,8 @@ class SourceRunner:
         """The source's own status, unless it is being connected again, or what it gave is stuck on its way."""
         if problem := self._lifecycle.start_problem(self.name) or self._retries.problem:
             return Status(False, problem)
+        if self._unnoted:
+            return Status(False, f"its position is not stored: {self._unnoted}")
         status = ask_status(self.name, self.part)
         if status.ok and not self._is_started():
             return Status(False, "has not started yet")  # nor does it take snapshots yet
@@ -310,9 +352,15 @@ class SourceRunner:
 
     def _reconnect(self) -> None:
         self._connect()
+        self._confirm()
         self._retries.problem = ""  # connected, though the next batch may have to wait for a sink's queue
 
     def _turn(self) -> None:
+        if (outage := self._unconfirmed) is not None:
+            self._unconfirmed = None
+            raise outage
+        if self._unnoted:
+            self._on_durable()
         self._look_for_dropped_tables()
         self.snapshots.note_ended(self._last_batch_number)
         self._read()
@@ -362,3 +410,7 @@ class SourceRunner:
 
     def _is_done(self, sink: SinkRunner) -> bool:
         return not self._tracker.count_unacknowledged(sink.name)
+
+
+def _may_pass(error: Exception) -> TypeGuard[StreamerError]:
+    return isinstance(error, StreamerError) and choose_outcome(error) is Outcome.RETRY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -89,6 +89,16 @@ class SparkHandler(Handler):
     def same_for_all_sinks(self) -> bool:
         """See Handler.same_for_all_sinks."""
         return self._options.same_for_all_sinks
+
+    @property
+    def is_stateless(self) -> bool:
+        """See Handler.is_stateless: lookups hold what they have read."""
+        return not self._options.lookups
+
+    @property
+    def shared_engine(self) -> Hashable:
+        """See Handler.shared_engine: a process has one local Spark."""
+        return self._options.master, self._options.remote, tuple(sorted(self._options.conf.items()))
 
     @property
     def most_rows(self) -> int | None:

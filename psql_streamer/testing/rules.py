@@ -24,8 +24,6 @@ from psql_streamer.config import Config, load
 from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler
 from psql_streamer.model import Batch
-from psql_streamer.options import HandlerOptions
-from psql_streamer.spark.options import SparkOptions
 from psql_streamer.trial.capturing import make_table_filter
 from psql_streamer.trial.event_reading import read_events, read_lines
 from psql_streamer.trial.outcome_json import decode_line
@@ -138,29 +136,29 @@ def _decode_headers(event: Event) -> dict[str, str]:
 
 
 class _Running:
-    """The handlers of the last call. They run on until others are there, so that these share their engine."""
+    """The handlers of the last call. Those with an engine run on until others are there that share it."""
 
     def __init__(self) -> None:
         self._trial: Trial | None = None
-        self._options: list[HandlerOptions] = []
 
     def prepare_trial(self, config: Config, sink: str | None) -> Trial:
-        """Handlers with these options that are started, and a sink's format."""
-        trial = Trial(config, sink)
-        options = [handler.options for handler in trial.handlers]
-        before = self._trial
-        if before is not None and options == self._options and _may_go_on(before.handlers, trial.handlers):
+        """Handlers of this configuration that are started, and a sink's format."""
+        trial, before = Trial(config, sink), self._trial
+        if before is not None and _may_go_on(before.handlers, trial.handlers):
             trial.handlers = before.handlers
         else:
-            if before is not None and not _share_an_engine(options, self._options):
-                self.stop()
+            ended = () if before is None else _select_not_shared(before.handlers, trial.handlers)
+            for handler in ended:
+                handler.stop()
             try:
                 trial.start()
             except BaseException:
                 trial.stop()
+                if ended:
+                    self.stop()
                 raise
             self.stop()
-        self._trial, self._options = trial, options
+        self._trial = trial
         return trial
 
     def stop(self) -> None:
@@ -171,19 +169,15 @@ class _Running:
 
 
 def _may_go_on(running: Sequence[Handler], wanted: Sequence[Handler]) -> bool:
-    """Rules may be for some sinks, and lookups hold what they have read."""
-    served = [[(one.sink, one.sources) for one in handlers] for handlers in (running, wanted)]
-    has_lookups = any(isinstance(one.options, SparkOptions) and one.options.lookups for one in wanted)
-    return served[0] == served[1] and not has_lookups
+    """Whether those that run do what is wanted, as if they were started anew."""
+    same = [[(type(one), one.options, one.sink, one.sources) for one in handlers] for handlers in (running, wanted)]
+    return same[0] == same[1] and all(one.is_stateless for one in running)
 
 
-def _share_an_engine(some: Sequence[HandlerOptions], others: Sequence[HandlerOptions]) -> bool:
-    """A process has one local Spark."""
-    settings = [
-        {(one.master, one.remote, tuple(sorted(one.conf.items()))) for one in options if isinstance(one, SparkOptions)}
-        for options in (some, others)
-    ]
-    return len(settings[0] | settings[1]) <= 1
+def _select_not_shared(running: Sequence[Handler], wanted: Sequence[Handler]) -> Sequence[Handler]:
+    """Those of the handlers that run which have to end before others start."""
+    engines = {one.shared_engine for one in (*running, *wanted)} - {None}
+    return [one for one in running if one.shared_engine is None or len(engines) > 1]
 
 
 _running = _Running()

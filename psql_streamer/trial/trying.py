@@ -21,6 +21,7 @@ from psql_streamer.interfaces import Handler
 from psql_streamer.model import Batch, Changes, Rejection
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import SinkOptions
+from psql_streamer.pipeline.coalescing import cut_off
 from psql_streamer.trial.event_lines import Line, render_changes
 
 _TRIAL_ATTEMPTS = 6
@@ -107,14 +108,32 @@ class Trial:
         encoder = _make_encoder(self._options)
         try:
             for batch in batches:
-                yield from _pair_changes(batch, self._handle(batch), encoder, self._options, fits)
+                yield from _pair_changes(batch, _Made(self._handle(batch)), encoder, self._options, fits)
         finally:
             encoder.stop()
 
-    def _handle(self, batch: Batch) -> Batch:
+    def _handle(self, batch: Batch) -> Sequence[Batch]:
+        """What the handlers make of it, in as many pieces as they take it in."""
+        pieces = [batch]
         for handler in self.handlers:
-            batch = _run_handler(handler, batch)
-        return batch
+            pieces = [made for piece in pieces for made in _run_handler(handler, piece)]
+        return pieces
+
+
+class _Made:
+    """What handlers made of a batch. Rows are found by their place in it, which a handler does not change."""
+
+    def __init__(self, pieces: Sequence[Batch]) -> None:
+        self._cells = [(piece, convert_to_cells(piece.changes)) for piece in pieces]
+        self._of_order: dict[int, list[int]] = {}
+        for at, (piece, cells) in enumerate(self._cells):
+            orders = [cells.batch_order, *(rejection.changes.batch_order for rejection in piece.rejections)]
+            for order in np.unique(np.concatenate(orders)).tolist():
+                self._of_order.setdefault(order, []).append(at)
+
+    def find(self, order: int) -> Iterator[tuple[Batch, CellTable]]:
+        """The pieces in which something is left of a change or put aside, and their changes."""
+        return (self._cells[at] for at in self._of_order.get(order, ()))
 
 
 def _choose(config: Config, sink: str | None) -> str:
@@ -127,15 +146,25 @@ def _choose(config: Config, sink: str | None) -> str:
     return sink
 
 
-def _run_handler(handler: Handler, batch: Batch) -> Batch:
-    """As the service does it: what may pass is tried again."""
-    for attempt in range(1, _TRIAL_ATTEMPTS + 1):
+def _run_handler(handler: Handler, batch: Batch) -> Iterator[Batch]:
+    """As the service does it: a handler gets as many rows as it wants, and is started again before what may pass is
+    tried again.
+    """
+    rest: Batch | None = batch
+    attempt = 1
+    while rest is not None:
         try:
-            return handler.handle(batch)
+            if attempt > 1:
+                handler.start_cold()
+            head, behind = cut_off(rest, handler.most_rows)
+            made = handler.handle(head)
         except HandlerError as error:
             if attempt == _TRIAL_ATTEMPTS or choose_outcome(error) is not Outcome.RETRY:
                 raise
-    raise AssertionError
+            attempt += 1
+        else:
+            yield made
+            rest, attempt = behind, 1
 
 
 def _make_encoder(options: SinkOptions) -> Encoder:
@@ -147,21 +176,23 @@ def _make_encoder(options: SinkOptions) -> Encoder:
 
 
 def _pair_changes(
-    given: Batch, made: Batch, encoder: Encoder, options: SinkOptions, fits: Callable[[str, str], bool]
+    given: Batch, made: _Made, encoder: Encoder, options: SinkOptions, fits: Callable[[str, str], bool]
 ) -> Iterator[Tried]:
-    """By their place in the batch, which a handler does not change."""
-    cells = convert_to_cells(made.changes)
+    """What was given, and what became of it."""
     wanted = [one for one in given.changes if fits(one.relation.schema, one.relation.table)]
     lines = sorted(((order, one, line) for one in wanted for order, line in render_changes(one, given)), key=_order)
     for order, changes, line in lines:
-        records = _encode(encoder, made, cells.take(np.flatnonzero(cells.batch_order == order)))
+        pieces = list(made.find(order))
+        records = [
+            _encode(encoder, piece, cells.take(np.flatnonzero(cells.batch_order == order))) for piece, cells in pieces
+        ]
         yield Tried(
             str(changes.relation),
             line,
             f"({choose_fields(given.source).show_commit(line['commit'])}, {line['seq']})",
-            tuple(_make_events(records, options)),
-            tuple(_make_dead_letters(order, made, encoder, options)),
-            sum(records.skipped.values()) + records.excluded,
+            tuple(event for one in records for event in _make_events(one, options)),
+            tuple(letter for piece, _ in pieces for letter in _make_dead_letters(order, piece, encoder, options)),
+            sum(sum(one.skipped.values()) + one.excluded for one in records),
         )
 
 

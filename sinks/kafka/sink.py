@@ -157,7 +157,8 @@ class KafkaSink(Sink):
 
     def find_note(self, source: str) -> bytes | None:
         """See Sink.find_note."""
-        return None if self._transactions is None else self._transactions.find_note(source)
+        transactions = self._transactions  # a stop may come beside it
+        return None if transactions is None else transactions.find_note(source)
 
     def find_writer(self) -> TransactionWriter | None:
         """See Sink.find_writer. Raises as `start` does."""
