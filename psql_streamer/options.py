@@ -178,6 +178,11 @@ class SinkOptions(PartOptions):
         return False
 
     @property
+    def wish_for_transaction_metadata(self) -> str:
+        """What of the section says so, as messages have it: a key, or a key and its value. Empty where nothing does."""
+        return ""
+
+    @property
     def is_exactly_once(self) -> bool:
         """Whether its transactions say how far they bring its sources, which then have no other sink."""
         return False

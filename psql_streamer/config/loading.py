@@ -264,9 +264,9 @@ class _Loader:
                 continue
             for source in dict.fromkeys(sink.list_strings("sources")):
                 if source in sources and not sources[source][0].gives_transaction_metadata:
-                    what = (
-                        f'tells of transactions (debeziumTransactions), and its source "{source}" knows nothing of them'
-                    )
+                    wish = sink.options.wish_for_transaction_metadata
+                    said = f" ({wish})" if wish else ""
+                    what = f'tells of transactions{said}, and its source "{source}" knows nothing of them'
                     self._problems.add((Kind.SINK.value, name), f"{what}: leave that out, or give it another sink")
 
     def _check_circles(

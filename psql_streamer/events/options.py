@@ -136,6 +136,13 @@ class EventOptions(SinkOptions):
         return bool(self.transactions_to)
 
     @property
+    def wish_for_transaction_metadata(self) -> str:
+        """See SinkOptions.wish_for_transaction_metadata."""
+        if not self._tells_transactions():
+            return ""
+        return "debeziumTransactions" if self.debezium_transactions else f'format = "{self.format}"'
+
+    @property
     def transactions_to(self) -> str:
         """The topic of the records that say where transactions begin and end; "" for none."""
         return self.transaction_topic if self._tells_transactions() else ""
@@ -202,8 +209,8 @@ class EventOptions(SinkOptions):
     @model_validator(mode="after")
     def _transactions_have_a_topic(self) -> Self:
         if not self.transaction_topic and self._tells_transactions():
-            what = "debeziumTransactions" if self.debezium_transactions else f'format = "{self.format}"'
-            raise ValueError(f"{what} needs transactionTopic, where transactions begin and end")
+            wish = self.wish_for_transaction_metadata
+            raise ValueError(f"{wish} needs transactionTopic, where transactions begin and end")
         if self.transaction_topic:
             SourceTopic("transactionTopic", self.transaction_topic)
         if self.schema_topic:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
+import numpy as np
+
 from psql_streamer.errors import SnapshotError, SourceError, SourceRefused
 from psql_streamer.interfaces import CaptureRequest, Severity, Source
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.snapshots import PostedKeys, SnapshotRequest, TableRequest
+from psql_streamer.testing.checking import check_batch
 from psql_streamer.testing.contents import collect_new_rows
 from psql_streamer.testing.parts import PartContract, require_error
 from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
 _NO_SCHEMA, _NO_TABLE = "no_schema", "no_table"
 _MOST_BYTES = 1 << 30
+
+_SNAPSHOT_SECONDS = 10.0
+"""The time that a snapshot of a few rows may take."""
 
 
 class BesideStreamContract(PartContract[Source]):
@@ -117,6 +124,26 @@ class BesideStreamContract(PartContract[Source]):
             source.set_snapshots(())
             assert self._read_changes(source)
 
+    def test_a_snapshot_that_is_taken_gives_the_rows_that_are_there(self) -> None:
+        """Where a source takes some: it says how far it is until it has ended."""
+        with self._make_started() as source:
+            relation = _collect_relations(self._read_changes(source))[0]
+            request = SnapshotRequest("contract-3", (TableRequest(str(relation)),), asked_at=time.time())
+            try:
+                source.review_snapshot(request)
+            except SourceRefused:
+                return
+            source.set_snapshots([request])
+            batches, deadline = list[Batch](), time.monotonic() + _SNAPSHOT_SECONDS
+            while not _has_ended(source, request.id):
+                assert time.monotonic() < deadline, "list_snapshots: a snapshot that was taken has not ended"
+                if (batch := source.read(0.1)) is not None:
+                    check_batch(batch)
+                    batches.append(batch)
+                    source.confirm(batch.position)
+        found = sum(_count_rows_of_snapshot(batch, request.id) for batch in batches)
+        assert found, "a snapshot has ended, and no row that is there came (Transactions.snapshots)"
+
     def test_tables_are_read_beside_the_stream(self) -> None:
         """Where a source reads them: without a start, with the columns that the stream has."""
         with self._make_started() as source:
@@ -141,6 +168,15 @@ class BesideStreamContract(PartContract[Source]):
             for on in (True, False):
                 end_soon(partial(source.set_debug, on), "set_debug")
             assert self._read_changes(source)
+
+
+def _count_rows_of_snapshot(batch: Batch, name: str) -> int:
+    wanted = [tx for tx, of in batch.transactions.snapshots.items() if of.id == name]
+    return sum(int(np.isin(changes.tx, wanted).sum()) for changes in batch.changes)
+
+
+def _has_ended(source: Source, name: str) -> bool:
+    return any(one.id == name and one.state.ended for one in source.list_snapshots())
 
 
 def _collect_relations(batches: Iterable[Batch]) -> Sequence[Relation]:

@@ -92,7 +92,8 @@ class RestartContract(BesideStreamContract):
         if made is None or len(found) <= made:
             return  # it begins with what comes from then on
         with self._make_started() as source:
-            again = list_all_identities(self._read(source, len(found)))
+            more = self.make_changes()
+            again = list_all_identities(self._read(source, 0 if more is None else len(found) + more))
         assert again[: len(found)] == found, "changes that were read and not confirmed are gone"
 
     def test_confirming_does_not_wait_and_comes_from_another_thread(self) -> None:

@@ -65,6 +65,14 @@ class TestPostgresSource(SourceContract):
     def list_expected(self) -> Sequence[Mapping[str, Any]]:
         return [*[{"note": "n"}] * 3, {"id": "1", "note": "other"}]
 
+    def list_expected_actions(self) -> Sequence[str]:
+        return [*["insert"] * 3, "update", "delete"]
+
+    @contextmanager
+    def cause_outage(self) -> Iterator[None]:  # type: ignore[override]
+        self._database.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        yield
+
 
 class TestSqliteSource(SourceContract):
     @pytest.fixture(autouse=True)

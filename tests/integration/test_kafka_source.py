@@ -50,10 +50,11 @@ class TestContract(SourceContract):
     def make_source(self) -> Source:
         return source_of(self._kafka, self._name, group=self._name, instanceId="one")
 
-    def make_changes(self) -> None:
+    def make_changes(self) -> int:
         first = self._next
         self._next += 4
         write(self._kafka, self._name, [event(number, note="n") for number in range(first, first + 4)])
+        return 4
 
 
 @pytest.fixture

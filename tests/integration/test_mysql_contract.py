@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from psql_streamer.interfaces import Source
@@ -19,9 +21,13 @@ class TestMysqlSource(SourceContract):
     def make_source(self) -> Source:
         return source_of(self._schema)
 
-    def make_changes(self) -> None:
+    def make_changes(self) -> int:
         self._schema.execute(
             "INSERT INTO t (note) SELECT 'n' FROM seq_1_to_3",
-            "UPDATE t SET note = 'other' WHERE id = 1",
+            "UPDATE t SET note = CONCAT(note, '.') WHERE id = 1",
             "DELETE FROM t ORDER BY id DESC LIMIT 1",
         )
+        return 5
+
+    def list_expected_actions(self) -> Sequence[str]:
+        return [*["insert"] * 3, "update", "delete"]

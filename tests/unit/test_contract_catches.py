@@ -6,8 +6,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,6 +186,138 @@ class CountsNoObjects(Altered):
     alter = staticmethod(lambda batch: replace(batch, nbytes=100))
 
 
+class GivesPieces(Altered):
+    alter = staticmethod(lambda batch: replace(batch, continues=True))
+
+
+class ReadsTheWallClock(Altered):
+    alter = staticmethod(lambda batch: replace(batch, received_at=time.time()))
+
+
+class CountsSeconds(Altered):
+    @staticmethod
+    def alter(batch: model.Batch) -> model.Batch:  # type: ignore[override]
+        seconds = batch.transactions.commit_ts // 1_000_000
+        return replace(batch, transactions=replace(batch.transactions, commit_ts=seconds))
+
+
+class CountsNoValues(Altered):
+    @staticmethod
+    def alter(batch: model.Batch) -> model.Batch:  # type: ignore[override]
+        large = with_names(batch, pa.array(["x" * 10_000] * len(batch)))
+        return replace(large, nbytes=batch.overhead)
+
+
+class SaysPlacesOfAnotherType(Altered):
+    @staticmethod
+    def alter(batch: model.Batch) -> model.Batch:  # type: ignore[override]
+        (changes,) = batch.changes
+        return replace(batch, changes=(replace(changes, place=changes.batch_order),))
+
+
+class HasIdsOfNoType(Altered):
+    @staticmethod
+    def alter(batch: model.Batch) -> model.Batch:  # type: ignore[override]
+        return replace(batch, transactions=replace(batch.transactions, ids=pa.nulls(len(batch.transactions))))
+
+
+class SaysThatRowsWereThere(Altered):
+    @staticmethod
+    def alter(batch: model.Batch) -> model.Batch:  # type: ignore[override]
+        (changes,) = batch.changes
+        return replace(batch, changes=(replace(changes, op=np.full(len(changes), model.RowOp.READ, np.uint8)),))
+
+
+class ReadsLongerThanItMay(SqliteSource):
+    def read(self, timeout: float) -> model.Batch | None:
+        batch = super().read(timeout)
+        if batch is None:
+            time.sleep(1.2)
+        return batch
+
+
+class ReturnsAtOnce(SqliteSource):
+    """Every other time."""
+
+    _reads = 0
+
+    def read(self, timeout: float) -> model.Batch | None:
+        self._reads += 1
+        return None if self._reads % 2 else super().read(timeout)
+
+
+class GivesARowAtATime(SqliteSource):
+    def read(self, timeout: float) -> model.Batch | None:
+        batch = super().read(timeout)
+        if batch is None:
+            return None
+        first = batch.changes[0].slice(0, 1)  # a row at a time
+        self._rowid = int(batch.transactions.commit[0])
+        of = replace(
+            batch.transactions, commit=batch.transactions.commit[:1], commit_ts=batch.transactions.commit_ts[:1]
+        )
+        return replace(
+            batch, changes=(first,), transactions=of, position=model.Position({"rowid": self._rowid}, "a row")
+        )
+
+
+class ComparesPositionsAsText(GivesARowAtATime):
+    def has_reached(self, position: model.Position, mark: model.Position) -> bool:
+        return str(position.data["rowid"]) >= str(mark.data["rowid"])
+
+
+class RaisesWhatIsNoErrorOfTheService(SqliteSource):
+    def read(self, timeout: float) -> model.Batch | None:
+        try:
+            return super().read(timeout)
+        except SourceUnavailable as error:
+            raise AssertionError("the table is away") from error
+
+
+class KeepsItsPlace(SqliteSource):
+    """Its server remembers how far it is."""
+
+    @property
+    def _memory(self) -> Path:
+        return Path(self.options.path).with_suffix(".place")
+
+    def _remember_place(self, rowid: int) -> None:
+        self._memory.write_text(str(rowid))
+
+    def confirm(self, position: model.Position) -> None:
+        self._remember_place(position.data["rowid"])
+
+    def start(self, position: model.Position | None) -> None:
+        super().start(position)
+        place = int(self._memory.read_text()) if self._memory.exists() else 0
+        self._rowid = max(place, self._rowid)
+
+
+class ConfirmsWhatItHasRead(KeepsItsPlace):
+    def confirm(self, position: model.Position) -> None:  # noqa: ARG002
+        self._remember_place(self._rowid)
+
+
+class ConfirmsEverythingWithItsStop(KeepsItsPlace):
+    def stop(self) -> None:
+        if self._file is not None:
+            self._remember_place(self._rowid)
+        super().stop()
+
+
+class KeepsWhatItReadAhead(GivesARowAtATime):
+    """Over a start that goes elsewhere."""
+
+    _ahead: model.Batch | None = None
+
+    def read(self, timeout: float) -> model.Batch | None:
+        batch, self._ahead = self._ahead, None
+        batch = batch or super().read(timeout)
+        if batch is not None:
+            self._ahead = super().read(0)
+        return batch
+
+
 class CannotRemember(SqliteSource):
     def remember(self, relations: Iterable[model.Relation]) -> None:
         raise AssertionError(f"{len(list(relations))} shapes come before the start")
@@ -240,6 +372,7 @@ class StartsWithoutItsFile(SqliteSource):
 
 
 CONFIRMED_BEHIND = SourceContract.test_confirming_what_lies_behind_changes_nothing_of_what_follows
+AS_THE_MODEL_SAYS = SourceContract.test_batches_are_what_the_model_says
 BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
     LosesOne: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
     RepeatsOne: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
@@ -264,6 +397,20 @@ BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
     FailsToBeInterrupted: SourceContract.test_an_interrupt_ends_what_waits,
     IsInterruptedOnlyWhenStarted: SourceContract.test_an_interrupt_may_come_before_a_start_and_behind_a_stop,
     IsAnotherStreamOnceStarted: SourceContract.test_a_stream_has_an_identity_that_stays,
+    GivesPieces: AS_THE_MODEL_SAYS,
+    ReadsTheWallClock: AS_THE_MODEL_SAYS,
+    CountsSeconds: AS_THE_MODEL_SAYS,
+    CountsNoValues: AS_THE_MODEL_SAYS,
+    SaysPlacesOfAnotherType: AS_THE_MODEL_SAYS,
+    HasIdsOfNoType: AS_THE_MODEL_SAYS,
+    SaysThatRowsWereThere: SourceContract.test_rows_have_their_values,
+    ReadsLongerThanItMay: SourceContract.test_reading_ends_when_there_is_nothing,
+    ReturnsAtOnce: SourceContract.test_reading_ends_when_there_is_nothing,
+    ComparesPositionsAsText: SourceContract.test_a_position_is_json_and_its_source_compares_it,
+    KeepsWhatItReadAhead: SourceContract.test_it_starts_over_behind_the_batch_that_was_taken_though_it_had_read_on,
+    RaisesWhatIsNoErrorOfTheService: SourceContract.test_behind_an_outage_it_goes_on_where_it_is_told,
+    ConfirmsWhatItHasRead: CONFIRMED_BEHIND,
+    ConfirmsEverythingWithItsStop: SourceContract.test_what_was_read_and_not_confirmed_comes_again,
     CountsNoObjects: SourceContract.test_batches_are_what_the_model_says,
     MiscountsTransactions: SourceContract.test_what_is_said_of_transactions_is_what_was_read,
     OpensAFileWhenItIsMade: SourceContract.test_making_one_does_no_io,
@@ -277,6 +424,25 @@ BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
 def test_a_source_that_breaks_its_promise_is_caught(source: type[SqliteSource], tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         BREACHES[source](contract_of(source, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "promise",
+    [CONFIRMED_BEHIND, SourceContract.test_what_was_read_and_not_confirmed_comes_again],
+    ids=lambda one: one.__name__,
+)
+def test_a_source_whose_server_remembers_its_place_passes(promise: Callable[[Any], None], tmp_path: Path) -> None:
+    promise(contract_of(KeepsItsPlace, tmp_path))
+
+
+def test_a_source_of_small_batches_passes(tmp_path: Path) -> None:
+    contract = contract_of(GivesARowAtATime, tmp_path)
+    contract.test_a_position_is_json_and_its_source_compares_it()
+    contract.test_it_starts_over_behind_the_batch_that_was_taken_though_it_had_read_on()
+
+
+def test_a_source_that_loses_its_file_and_says_so_passes(tmp_path: Path) -> None:
+    contract_of(SqliteSource, tmp_path).test_behind_an_outage_it_goes_on_where_it_is_told()
 
 
 def test_a_warning_of_a_check_is_no_breach(tmp_path: Path) -> None:
@@ -297,6 +463,15 @@ def contract_of(source: type[SqliteSource], tmp_path: Path) -> SourceContract:
         def make_changes(self) -> int:
             execute("INSERT INTO orders (customer) VALUES ('ann'), ('bob'), ('eve'), (NULL)")
             return 4
+
+        def list_expected_actions(self) -> list[str]:
+            return ["insert"] * 4
+
+        @contextmanager
+        def cause_outage(self) -> Iterator[None]:  # type: ignore[override]
+            execute("ALTER TABLE orders RENAME TO away")
+            yield
+            execute("ALTER TABLE away RENAME TO orders")
 
         def list_expected(self) -> list[dict[str, str | None]]:
             return [{"customer": name} for name in ("ann", "bob", "eve", None)]
