@@ -372,6 +372,8 @@ class StartsWithoutItsFile(SqliteSource):
 
 
 CONFIRMED_BEHIND = SourceContract.test_confirming_what_lies_behind_changes_nothing_of_what_follows
+COMPARES = SourceContract.test_a_position_is_json_and_its_source_compares_it
+READ_AHEAD = SourceContract.test_it_starts_over_behind_the_batch_that_was_taken_though_it_had_read_on
 AS_THE_MODEL_SAYS = SourceContract.test_batches_are_what_the_model_says
 BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
     LosesOne: SourceContract.test_a_start_at_a_position_goes_on_behind_it,
@@ -406,8 +408,8 @@ BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
     SaysThatRowsWereThere: SourceContract.test_rows_have_their_values,
     ReadsLongerThanItMay: SourceContract.test_reading_ends_when_there_is_nothing,
     ReturnsAtOnce: SourceContract.test_reading_ends_when_there_is_nothing,
-    ComparesPositionsAsText: SourceContract.test_a_position_is_json_and_its_source_compares_it,
-    KeepsWhatItReadAhead: SourceContract.test_it_starts_over_behind_the_batch_that_was_taken_though_it_had_read_on,
+    ComparesPositionsAsText: COMPARES,
+    KeepsWhatItReadAhead: READ_AHEAD,
     RaisesWhatIsNoErrorOfTheService: SourceContract.test_behind_an_outage_it_goes_on_where_it_is_told,
     ConfirmsWhatItHasRead: CONFIRMED_BEHIND,
     ConfirmsEverythingWithItsStop: SourceContract.test_what_was_read_and_not_confirmed_comes_again,
@@ -435,10 +437,9 @@ def test_a_source_whose_server_remembers_its_place_passes(promise: Callable[[Any
     promise(contract_of(KeepsItsPlace, tmp_path))
 
 
-def test_a_source_of_small_batches_passes(tmp_path: Path) -> None:
-    contract = contract_of(GivesARowAtATime, tmp_path)
-    contract.test_a_position_is_json_and_its_source_compares_it()
-    contract.test_it_starts_over_behind_the_batch_that_was_taken_though_it_had_read_on()
+@pytest.mark.parametrize("promise", [COMPARES, READ_AHEAD], ids=lambda one: one.__name__)
+def test_a_source_of_small_batches_passes(promise: Callable[[Any], None], tmp_path: Path) -> None:
+    promise(contract_of(GivesARowAtATime, tmp_path))
 
 
 def test_a_source_that_loses_its_file_and_says_so_passes(tmp_path: Path) -> None:

@@ -189,6 +189,110 @@ class TakesNoBatches(Passes):
     batches_at_once = 0
 
 
+class StartsOnce(Passes):
+    _started = False
+
+    def start(self) -> None:
+        assert not self._started, "it is started"
+        self._started = True
+
+    def stop(self) -> None:
+        self._started = False
+
+
+class ForgetsRowFields(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        one = changes
+        order, images = (one.batch_order, one.op, one.seq, one.tx), (one.after, one.before)
+        return model.Changes(one.relation, one.columns, *order, *images, place=one.place)
+
+
+class ForgetsIds(Passes):
+    def handle(self, batch: model.Batch) -> model.Batch:
+        return replace(batch, transactions=replace(batch.transactions, ids=None))
+
+
+class NamesAnotherShape(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        return replace(changes, relation=replace(changes.relation, version=99))
+
+
+class ForgetsWhatIsAbsent(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        return replace(changes, after=replace(changes.after, absent={}))
+
+
+class ForgetsAddresses(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        return replace(changes, after=replace(changes.after, addresses=None))
+
+
+class AltersTheBatch(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        changes.op[changes.op == model.RowOp.INSERT] = model.RowOp.READ
+        return changes
+
+
+class LeavesOutWhenItCame(Leaves):
+    left_out = "received_at"
+
+
+class LeavesOutCounts(Passes):
+    def handle(self, batch: model.Batch) -> model.Batch:
+        metadata = batch.transaction_metadata
+        if metadata is None:
+            return batch
+        return replace(batch, transaction_metadata=replace(metadata, counts=model.TransactionCounts()))
+
+
+class PutsAside(Passes):
+    """The first row of each table."""
+
+    reason = "it is the first one"
+    stays = False
+
+    def handle(self, batch: model.Batch) -> model.Batch:
+        aside = tuple(self.reject(changes.slice(0, 1)) for changes in batch.changes)
+        kept = tuple(
+            one if self.stays else one.slice(1, len(one)) for one in batch.changes if self.stays or len(one) > 1
+        )
+        return replace(batch, changes=kept, rejections=(*batch.rejections, *aside))
+
+    def reject(self, changes: model.Changes) -> model.Rejection:
+        return model.Rejection(changes, self.reason, None, "a rule")
+
+
+class KeepsWhatItPutsAside(PutsAside):
+    stays = True
+
+
+class TellsValues(PutsAside):
+    def reject(self, changes: model.Changes) -> model.Rejection:
+        return replace(super().reject(changes), reason=f"of {[one.to_pylist() for one in changes.after.columns]}")
+
+
+class PutsOtherRowsAside(PutsAside):
+    def reject(self, changes: model.Changes) -> model.Rejection:
+        return super().reject(replace(changes, seq=changes.seq + 77))
+
+
+class NumbersPartsBackwards(Passes):
+    def alter(self, changes: model.Changes) -> model.Changes:
+        if len(changes.before):
+            return changes
+        twice = np.repeat(np.arange(len(changes)), 2)
+        part = np.zeros(len(twice), model.PART)
+        part["number"], part["of"] = np.tile([1, 0], len(changes)), 2
+        after = model.Image([one.take(twice) for one in changes.after.columns], np.arange(len(twice)))
+        return replace(
+            changes,
+            op=changes.op[twice],
+            after=after,
+            **(model.select_row_fields(changes, twice) | {"part": part}),
+        )
+
+
+KEEPS_ROWS_ASIDE = HandlerContract.test_rows_that_are_put_aside_are_gone_and_the_reason_tells_no_values
 HEARS_OF_POSITIONS = HandlerContract.test_what_it_is_told_of_positions_does_not_wait
 IS_REVIEWED = HandlerContract.test_a_review_gives_findings_and_leaves_what_it_does_as_it_was
 TAKES_SOME = HandlerContract.test_it_takes_some_rows_of_some_batches
@@ -219,6 +323,19 @@ HANDLERS: dict[type[Handler], Callable[[Any], None]] = {
     GivesNothingOnceServing: HandlerContract.test_it_is_told_first_whom_it_works_for_and_what_it_may_read,
     WaitsWhenRowsAreDurable: HEARS_OF_POSITIONS,
     FailsWhenAStreamBegins: HEARS_OF_POSITIONS,
+    StartsOnce: HandlerContract.test_a_start_may_come_again_without_a_stop,
+    ForgetsRowFields: KEEPS_IDENTITY,
+    ForgetsIds: KEEPS_IDENTITY,
+    NamesAnotherShape: KEEPS_IDENTITY,
+    PutsOtherRowsAside: KEEPS_IDENTITY,
+    ForgetsWhatIsAbsent: HandlerContract.test_what_a_new_row_lacks_is_not_said_to_be_null,
+    ForgetsAddresses: HandlerContract.test_addresses_that_a_handler_before_gave_are_not_lost,
+    AltersTheBatch: HandlerContract.test_the_batch_that_it_is_given_stays_as_it_was,
+    LeavesOutWhenItCame: KEEPS_THE_REST,
+    LeavesOutCounts: KEEPS_THE_REST,
+    KeepsWhatItPutsAside: KEEPS_ROWS_ASIDE,
+    TellsValues: KEEPS_ROWS_ASIDE,
+    NumbersPartsBackwards: HandlerContract.test_what_it_gives_is_what_the_model_says,
     TakesNoRows: TAKES_SOME,
     TakesNoBatches: TAKES_SOME,
 }
@@ -233,6 +350,11 @@ class HandlerTests(HandlerContract):
 
     def make_batches(self) -> Sequence[model.Batch]:
         return [make_batch(ROWS, "id"), make_mixed_batch()]
+
+
+def test_a_handler_that_puts_rows_aside_passes() -> None:
+    KEEPS_IDENTITY(HandlerTests(PutsAside))
+    KEEPS_ROWS_ASIDE(HandlerTests(PutsAside))
 
 
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.__name__)

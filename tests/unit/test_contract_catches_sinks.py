@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import pytest
 
 from psql_streamer import model
-from psql_streamer.errors import SinkUnavailable
+from psql_streamer.errors import SinkUnavailable, SourceError
 from psql_streamer.interfaces import Finding, Published, Sink, Status, TopicsRead, Transaction
 from psql_streamer.options import SinkOptions
-from psql_streamer.testing import SinkContract
+from psql_streamer.testing import SinkContract, sink_outages
 
 NEVER = threading.Event()
 
@@ -227,6 +227,142 @@ class SaysNothing(Keeps):
         return Status(True, "")
 
 
+class StartsOnce(Keeps):
+    started = False
+
+    def start(self) -> None:
+        assert not self.started, "it is started"
+        self.started = True
+
+
+class TellsOnlyOnceStarted(StartsOnce):
+    def stats(self) -> model.Stats:
+        assert self.started, "it is not started"
+        return super().stats()
+
+    def start(self) -> None:
+        self.started = True
+
+
+class HoldsPiecesBack(Keeps):
+    def __init__(self, name: str, options: SinkOptions) -> None:
+        super().__init__(name, options)
+        self._held: list[model.Batch] = []
+
+    def write(self, batch: model.Batch) -> None:
+        self._held.append(batch)
+        while self._held and not batch.continues:
+            super().write(self._held.pop(0))
+
+
+class LeavesOutPieces(Keeps):
+    def write(self, batch: model.Batch) -> None:
+        if not batch.continues:
+            super().write(batch)
+
+
+class KnowsBatchesByTheirPosition(Keeps):
+    """What is durable need not be written again: but another batch may have the same position."""
+
+    _last: model.Position | None = None
+
+    def write(self, batch: model.Batch) -> None:
+        if batch.position != self._last:
+            super().write(batch)
+        self._last = batch.position
+
+
+class FlushesWithItsStop(Keeps):
+    _left = 0
+
+    def keep(self, events: int) -> None:
+        super().keep(events)
+        self._left = 0
+
+    def write(self, batch: model.Batch) -> None:
+        self._left = len(batch)
+        super().write(batch)
+
+    def stop(self) -> None:
+        type(self).kept += self._left
+        self._left = 0
+
+
+class WaitsThroughInterrupts(Keeps):
+    def require(self) -> None:
+        if type(self).is_away:
+            NEVER.wait(1.0)
+        super().require()
+
+
+class TakesSeveral(Keeps):
+    batches_at_once = 4  # type: ignore[assignment]
+
+    def write_together(self, batches: Sequence[model.Batch]) -> None:
+        self.require()
+        for batch in batches:
+            self.write(batch)
+
+
+class LosesSeveralThatFail(TakesSeveral):
+    def write_together(self, batches: Sequence[model.Batch]) -> None:
+        with suppress(SinkUnavailable):
+            super().write_together(batches)
+
+
+class WritesTransactionsTwice(WritesTransactions):
+    """Where it does not know whether it was written."""
+
+    def require(self) -> None:
+        if type(self).is_away:
+            self.keep(5)
+        super().require()
+
+
+class NotesInFront(WritesTransactions):
+    def write_transaction(self, transaction: Transaction) -> None:
+        self.notes.update(transaction.notes)
+        super().write_transaction(transaction)
+
+
+class AsksBehindWhatItWrites(WritesTransactions):
+    def write_transaction(self, transaction: Transaction) -> None:
+        super().write_transaction(replace(transaction, consumed=tuple))
+        transaction.consumed()
+
+
+class WritesWhatOthersHave(WritesTransactions):
+    def write_transaction(self, transaction: Transaction) -> None:
+        with suppress(SourceError):
+            transaction.consumed()
+        super().write_transaction(replace(transaction, consumed=tuple))
+
+
+class KeepsTheFirstNote(WritesTransactions):
+    def write_transaction(self, transaction: Transaction) -> None:
+        super().write_transaction(replace(transaction, notes={**transaction.notes, **self.notes}))
+
+
+class LocksItsNotesWhileItWrites(WritesTransactions):
+    def __init__(self, name: str, options: SinkOptions) -> None:
+        super().__init__(name, options)
+        self._lock = threading.Lock()
+
+    def write_transaction(self, transaction: Transaction) -> None:
+        with self._lock:
+            super().write_transaction(transaction)
+
+    def find_note(self, source: str) -> bytes | None:
+        if not self._lock.acquire(timeout=0.1):
+            raise RuntimeError("a write is under way")
+        self._lock.release()
+        return super().find_note(source)
+
+
+EVERY_PIECE = SinkContract.test_every_piece_of_a_batch_is_written
+INTERRUPTED = SinkContract.test_an_interrupt_ends_a_write_that_waits_and_a_stop_abandons_it
+NOT_WRITTEN = SinkContract.test_a_transaction_whose_offsets_cannot_be_said_is_not_written
+TOGETHER_AGAIN = SinkContract.test_batches_that_could_not_be_written_together_are_written_when_they_come_again
 EVERY_ROW = SinkContract.test_rows_of_all_tables_and_transactions_are_written
 IN_TRANSACTIONS = SinkContract.test_a_transaction_has_all_its_batches_and_asks_what_was_consumed
 PUT_ASIDE = SinkContract.test_rows_that_were_put_aside_are_counted_where_it_takes_them
@@ -253,6 +389,20 @@ SINKS: dict[type[Sink], Callable[[Any], None]] = {
     ChecksInWords: SinkContract.test_a_check_changes_nothing,
     LeavesOutDeletes: SinkContract.test_batches_of_any_content_are_taken,
     SaysManyAtOnce: SinkContract.test_batches_that_it_takes_together_are_durable_when_they_are_written,
+    StartsOnce: SinkContract.test_a_start_may_come_again_without_a_stop,
+    TellsOnlyOnceStarted: SinkContract.test_it_says_at_any_time_how_it_is,
+    HoldsPiecesBack: EVERY_PIECE,
+    LeavesOutPieces: EVERY_PIECE,
+    KnowsBatchesByTheirPosition: EVERY_PIECE,
+    FlushesWithItsStop: INTERRUPTED,
+    WaitsThroughInterrupts: INTERRUPTED,
+    LosesSeveralThatFail: TOGETHER_AGAIN,
+    WritesTransactionsTwice: COMES_AGAIN,
+    NotesInFront: IN_TRANSACTIONS,
+    AsksBehindWhatItWrites: IN_TRANSACTIONS,
+    LocksItsNotesWhileItWrites: IN_TRANSACTIONS,
+    WritesWhatOthersHave: NOT_WRITTEN,
+    KeepsTheFirstNote: SinkContract.test_the_note_of_a_transaction_is_found_by_the_next_sink,
     SaysNothing: SinkContract.test_it_says_at_any_time_how_it_is,
 }
 
@@ -276,8 +426,19 @@ class SinkTests(SinkContract):
             self._sink.is_away = False
 
 
+@pytest.fixture(autouse=True)
+def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to end soon has ended by then, and what does not is not waited for."""
+    monkeypatch.setattr(sink_outages, "INTERRUPTED_SECONDS", 0.5)
+
+
+SOUND = (WritesTransactions, TakesSeveral, Keeps)
+
+
 @pytest.mark.parametrize("sink", SINKS, ids=lambda sink: sink.__name__)
 def test_a_sink_that_breaks_its_promise_is_caught(sink: type[Keeps]) -> None:
-    SINKS[sink](SinkTests(WritesTransactions if issubclass(sink, WritesTransactions) else Keeps))
+    WritesTransactions.notes.clear()
+    SINKS[sink](SinkTests(next(sound for sound in SOUND if issubclass(sink, sound))))
+    WritesTransactions.notes.clear()
     with pytest.raises(AssertionError):
         SINKS[sink](SinkTests(sink))
