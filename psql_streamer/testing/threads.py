@@ -37,9 +37,12 @@ def end(begun: Call[None], seconds: float = _MOST_SECONDS, name: str = "it") -> 
     begun.require_result()
 
 
-def end_soon(call: Callable[[], None], name: str, seconds: float = INTERRUPTED_SECONDS) -> None:
-    """Call in a new thread what must neither wait nor raise. name: of the method, for whoever reads that it did."""
-    begun = begin(call)
+def end_soon(call: Callable[[], None], name: str, seconds: float = 0.0) -> None:
+    """Call in a new thread what must neither wait nor raise. name: of the method, for whoever reads that it did.
+
+    seconds: that it may take; 0 for INTERRUPTED_SECONDS.
+    """
+    begun, seconds = begin(call), seconds or INTERRUPTED_SECONDS
     assert begun.wait(seconds, NEVER), f"{name} has not ended after {seconds:g} s"
     try:
         begun.require_result()

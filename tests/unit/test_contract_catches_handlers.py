@@ -13,7 +13,7 @@ import pytest
 from psql_streamer import model
 from psql_streamer.interfaces import Finding, Handler, Published
 from psql_streamer.options import HandlerOptions
-from psql_streamer.testing import HandlerContract, make_batch
+from psql_streamer.testing import HandlerContract, make_batch, threads
 from psql_streamer.testing.batches import make_mixed_batch
 from psql_streamer.testing.samples import ROWS
 
@@ -350,6 +350,12 @@ class HandlerTests(HandlerContract):
 
     def make_batches(self) -> Sequence[model.Batch]:
         return [make_batch(ROWS, "id"), make_mixed_batch()]
+
+
+@pytest.fixture(autouse=True)
+def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to end soon has ended by then, and what does not is not waited for."""
+    monkeypatch.setattr(threads, "INTERRUPTED_SECONDS", 1.0)
 
 
 def test_a_handler_that_puts_rows_aside_passes() -> None:
