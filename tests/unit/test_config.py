@@ -293,7 +293,8 @@ def problem_cases() -> dict[str, tuple[str, str]]:
                 + MINIMAL.partition("[sink.kafka1]")[2]
                 + 'format = "debezium"\ndebeziumTransactions = true\ntransactionTopic = "tx"\n'
             ),
-            'its source "db1" knows nothing of them: leave that out, or give it another sink',
+            "sink.kafka1: tells of transactions (debeziumTransactions), and its source "
+            '"db1" knows nothing of them: leave that out, or give it another sink',
         ),
     }
 
