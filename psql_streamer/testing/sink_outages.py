@@ -13,9 +13,9 @@ from psql_streamer.testing.parts import require_error
 from psql_streamer.testing.samples import ROWS
 from psql_streamer.testing.sink_writes import WritingContract, bind_write, succeeds, takes_several
 from psql_streamer.testing.threads import (
-    ANSWER_SECONDS,
     INTERRUPTED_SECONDS,
     NEVER,
+    PART_ANSWER_SECONDS,
     begin,
     call_in_a_thread,
     end,
@@ -70,7 +70,7 @@ class SinkOutageContract(WritingContract):
                 status = sink.status()
                 assert not status.ok, "a status says that the last attempt failed"
                 assert status.reason
-            deadline = time.monotonic() + ANSWER_SECONDS
+            deadline = time.monotonic() + PART_ANSWER_SECONDS
             while not succeeds(write):
                 assert time.monotonic() < deadline, "a write fails though everything is there again"
                 time.sleep(0.1)

@@ -25,13 +25,20 @@ from psql_streamer.testing.restarts import RestartContract
 from psql_streamer.testing.shapes import check_shapes
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.streams import list_all_identities, list_last_shapes, start_source
-from psql_streamer.testing.threads import ANSWER_SECONDS, INTERRUPTED_SECONDS, begin, call_in_a_thread, end, end_soon
+from psql_streamer.testing.threads import (
+    INTERRUPTED_SECONDS,
+    PART_ANSWER_SECONDS,
+    begin,
+    call_in_a_thread,
+    end,
+    end_soon,
+)
 from psql_streamer.testing.transaction_marks import check_transactions
 
 _ROUNDS_OF_CHANGES = 2
 """Calls of make_changes whose changes are read together."""
 
-_LATE_SECONDS = 1.0
+_READ_LATE_SECONDS = 1.0
 """The time that a read may take beyond the one that it is given."""
 
 _PATIENT_SECONDS = 0.02
@@ -150,9 +157,9 @@ class SourceContract(RestartContract):
         with self._make_started() as source:
             began = time.monotonic()
             while source.read(0.1) is not None:
-                assert time.monotonic() - began < ANSWER_SECONDS, "something comes without end"
+                assert time.monotonic() - began < PART_ANSWER_SECONDS, "something comes without end"
             waited = [_measure_seconds(partial(source.read, 0.1)) for _ in range(2)]
-            assert min(waited) < 0.1 + _LATE_SECONDS, "read: None when there was nothing for `timeout` seconds"
+            assert min(waited) < 0.1 + _READ_LATE_SECONDS, "read: None when there was nothing for `timeout` seconds"
             assert min(waited) >= _PATIENT_SECONDS, "read: None at once, and not behind the timeout"
 
     def test_tables_that_exist_are_not_said_to_be_dropped(self) -> None:
@@ -204,7 +211,7 @@ class SourceContract(RestartContract):
                         source.read(1.0)
 
             reading = begin(read_on)
-            under_way.wait(ANSWER_SECONDS)
+            under_way.wait(PART_ANSWER_SECONDS)
             time.sleep(0.2)  # by now it waits
             end_soon(source.interrupt, "interrupt")
             ended.set()
@@ -245,7 +252,7 @@ class SourceContract(RestartContract):
         awaited: how many changes there are, where it is known; with these it is a short while.
         """
         batches: list[Batch] = []
-        deadline, quiet = time.monotonic() + ANSWER_SECONDS, 0
+        deadline, quiet = time.monotonic() + PART_ANSWER_SECONDS, 0
         while (found := sum(map(len, batches))) == 0 or quiet < (1 if found == awaited else 5):
             assert time.monotonic() < deadline, "no changes came"
             batch = source.read(0.2)

@@ -11,12 +11,12 @@ from psql_streamer.errors import Outcome, SourceError, choose_outcome
 from psql_streamer.interfaces import Source
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.testing.identities import Identity, list_identities
-from psql_streamer.testing.threads import ANSWER_SECONDS, call_in_a_thread
+from psql_streamer.testing.threads import PART_ANSWER_SECONDS, call_in_a_thread
 
 
 def start_source(source: Source, position: Position | None) -> None:
     """The server may need a moment to see that the source before has left."""
-    deadline = time.monotonic() + ANSWER_SECONDS
+    deadline = time.monotonic() + PART_ANSWER_SECONDS
     while True:
         try:
             source.read_stream_identity()

@@ -10,7 +10,7 @@ from psql_streamer.bounded import Call
 _MOST_SECONDS = 120.0
 """The time that a start or a stop may take; an engine may be fetched first."""
 
-ANSWER_SECONDS = 30.0
+PART_ANSWER_SECONDS = 30.0
 """The time that a part may take for whatever it is asked, and to see that what it needs is there again."""
 
 INTERRUPTED_SECONDS = 5.0

@@ -293,8 +293,7 @@ def problem_cases() -> dict[str, tuple[str, str]]:
                 + MINIMAL.partition("[sink.kafka1]")[2]
                 + 'format = "debezium"\ndebeziumTransactions = true\ntransactionTopic = "tx"\n'
             ),
-            "sink.kafka1: tells of transactions (debeziumTransactions), and its source "
-            '"db1" knows nothing of them: leave that out, or give it another sink',
+            'tells of transactions (debeziumTransactions), and its source "db1" knows nothing of them: leave that out',
         ),
     }
 

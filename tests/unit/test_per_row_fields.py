@@ -72,7 +72,7 @@ def test_a_field_that_other_rows_lack_stays_with_those_that_have_it(name: str) -
 
 
 def test_batches_that_are_merged_and_cut_keep_the_fields_of_their_rows() -> None:
-    both = merge([BATCH, BATCH])
+    both = merge([BATCH, replace(BATCH, transactions=replace(BATCH.transactions))])
     assert values_of(both) == {**BOTH, **moved(BOTH, Shift(9, 2))}
     assert values_of(*cut(both, 4)) == values_of(both)
     head, rest = cut_off(both, 4)
