@@ -12,8 +12,11 @@ from confluent_kafka import cimpl
 from sinks.kafka.producer import Producer
 
 PRODUCE = 0
+FETCH = 1
 LIST_OFFSETS = 2
 OFFSET_COMMIT = 8
+FIND_COORDINATOR = 10
+JOIN_GROUP = 11
 INIT_PRODUCER_ID = 22
 """Numbers of requests: https://kafka.apache.org/protocol#protocol_api_keys."""
 

@@ -78,6 +78,10 @@ class EventReader:
         """See Source.remember."""
         self._tables.remember(relations)
 
+    def forget_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """What comes of these does not follow what was read of them: others may have read records in between."""
+        self._tombstones.forget_partitions(partitions)
+
     def read(
         self,
         messages: Sequence[Message],

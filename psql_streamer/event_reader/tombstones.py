@@ -7,7 +7,7 @@ delete.retention.ms); and some tools write nothing else. They are read as delete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
@@ -126,6 +126,11 @@ class TombstoneReader:
     def forget(self) -> None:
         """Records that come are not behind those that were noted."""
         self._partitions.clear()
+
+    def forget_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """The same of these alone."""
+        for partition in partitions:
+            self._partitions.pop(partition, None)
 
     def read(self, message: Message, look_back: LookBack) -> Parsed | Tombstone:
         """The delete that a record without a value stands for, if it is one."""

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused
 from sources.kafka.committing import Committing, add_topic_id, split_topic_id
-from sources.kafka.ends import find_ends
+from sources.kafka.ends import Ends, find_ends, find_known_ends
 from sources.kafka.offsets import Offsets, Partition, TopicIds
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.same_topics import make_made_anew_error
@@ -113,18 +113,19 @@ class Beginnings:
         """The offset as it is committed."""
         return TopicPartition(*partition, offset, add_topic_id(self._committing.mark, partition.topic, self._ids))
 
-    def find_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, tuple[int, int]]:
-        """Of all these at once, as `find` has them: one partition after another takes seconds for hundreds.
+    def find_ends(self, partitions: Collection[Partition]) -> Ends:
+        """Of all these at once, as `find` has them: one partition after another takes seconds for hundreds. Those whose
+        leader does not answer are left out: it must not keep the others from being read.
 
         An operator's tools tell the end behind open transactions, so an offset of the group may be behind their first
         record. The client may not know partitions yet that were added (topic.metadata.refresh.interval.ms).
         """
-        return find_ends(self._admin, partitions, self._options.timeout)
+        return find_known_ends(self._admin, partitions, self._options.timeout)
 
-    def find(self, committed: TopicPartition, ends: tuple[int, int], generation: int | None) -> Beginning:
+    def find(self, committed: TopicPartition, ends: tuple[int, int] | None, generation: int | None) -> Beginning:
         """Where reading begins. committed: the group's offset. ends: the first offset of the partition, which may go
-        before the first fetch, and the one behind its last record. generation: of the group. PositionRefused: the
-        offset is not there, or is one of a topic that was deleted.
+        before the first fetch, and the one behind its last record; None: its leader does not answer. generation: of the
+        group. PositionRefused: the offset is not there, or is one of a topic that was deleted.
         """
         partition = Partition(committed.topic, committed.partition)
         options = self._options
@@ -141,10 +142,11 @@ class Beginnings:
         elif reached >= 0 and (is_first or kept_place or self._committing.writer):
             offset, why = reached, "where this source has got"
         else:
-            low, _ = ends
+            low = 0 if ends is None else ends[0]
             why = "because the group has no offset of it"
-            return Beginning(OFFSET_BEGINNING if low else 0, low, why, on_its_way)
-        require_no_gap(partition, offset, ends, options.group_id)
+            return Beginning(OFFSET_BEGINNING if low or ends is None else 0, low, why, on_its_way)
+        if ends is not None:  # else the client finds a gap with its first fetch
+            require_no_gap(partition, offset, ends, options.group_id)
         return Beginning(offset, offset, why, on_its_way)
 
 

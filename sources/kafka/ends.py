@@ -17,6 +17,22 @@ from sources.kafka.offsets import Offsets, Partition
 
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+_AWAY = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._NOENT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+}
+"""Of single partitions, while their leader is away. Where other leaders have answered, the client gives no offset
+(-1001) in place of an error.
+"""
+
+Ends = Mapping[Partition, tuple[int, int]]
+"""Partition -> its first offset, and the one behind its last record."""
+
 Answers = Mapping[TopicPartition, "Future[ListOffsetsResultInfo]"]
 
 
@@ -25,14 +41,30 @@ def find_ends(
     asked: Iterable[Partition],
     timeout: float,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[Partition, tuple[int, int]]:
+) -> Ends:
     """Of each partition the first offset, and the one behind its last record. isolation: READ_COMMITTED for the end in
     front of open transactions. Raises KafkaException, also for partitions whose leader does not answer.
     """
     asked = list(asked)
-    first, last = (_ask(admin, asked, of, timeout, isolation) for of in (_EARLIEST, _LATEST))
-    begins, ends = _wait_for(first), _wait_for(last)
-    return {one: (begins[one], ends[one]) for one in asked}
+    found = find_known_ends(admin, asked, timeout, isolation)
+    if silent := [one for one in asked if one not in found]:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer from the leader of {silent[0]}"))
+    return found
+
+
+def find_known_ends(
+    admin: AdminClient,
+    asked: Iterable[Partition],
+    timeout: float,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> Ends:
+    """The same without those whose leader does not answer."""
+    asked = list(asked)
+    begins, ends = (
+        {_to_partition(one): _read_offset(answer) for one, answer in _ask(admin, asked, of, timeout, isolation).items()}
+        for of in (_EARLIEST, _LATEST)
+    )
+    return {one: (begin, end) for one in asked if (begin := begins[one]) is not None and (end := ends[one]) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +76,18 @@ class FoundEnds:
 
 
 class AskedEnds:
-    """Ends that brokers are asked for without waiting for the answer. admin: asks them."""
+    """Ends that brokers are asked for without waiting for the answer. admin: asks them. isolation: READ_COMMITTED for
+    those in front of open transactions.
+    """
 
-    def __init__(self, admin: AdminClient) -> None:
+    def __init__(self, admin: AdminClient, isolation: IsolationLevel) -> None:
         self._admin = admin
+        self._isolation = isolation
         self._answers: Answers = {}
 
     def ask(self, partitions: Iterable[Partition], timeout: float) -> None:
         """Of these. timeout: what brokers get for it, in seconds."""
-        self._answers = _ask(self._admin, partitions, _LATEST, timeout)
+        self._answers = _ask(self._admin, partitions, _LATEST, timeout, self._isolation)
 
     @property
     def is_waiting(self) -> bool:
@@ -76,26 +111,28 @@ def _ask(
     partitions: Iterable[Partition],
     of: OffsetSpec,
     timeout: float,
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    isolation: IsolationLevel,
 ) -> Answers:
     asked = dict.fromkeys([TopicPartition(*one) for one in partitions], of)
     return admin.list_offsets(asked, isolation_level=isolation, request_timeout=timeout) if asked else {}
 
 
-def _wait_for(answers: Answers) -> Mapping[Partition, int]:
-    found = {_to_partition(one): answer.result().offset for one, answer in answers.items()}
-    if silent := [one for one, offset in found.items() if offset < 0]:
-        # The client gives what other leaders have answered, and no offset (-1001) for the others.
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer from the leader of {silent[0]}"))
-    return found
+def _read_offset(answer: Future[ListOffsetsResultInfo]) -> int | None:
+    """The offset; None where the leader has not said it. Raises KafkaException for what it has said otherwise."""
+    try:
+        offset = int(answer.result().offset)
+    except KafkaException as error:
+        if error.args[0].code() in _AWAY:
+            return None
+        raise
+    return offset if offset >= 0 else None
 
 
 def _read_answer(answer: Future[ListOffsetsResultInfo]) -> int | None:
-    """The offset, if a broker has said it."""
-    if answer.exception() is not None:
+    try:
+        return _read_offset(answer)
+    except KafkaException:
         return None
-    offset = int(answer.result().offset)
-    return offset if offset >= 0 else None
 
 
 def _to_partition(one: TopicPartition) -> Partition:

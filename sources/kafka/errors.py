@@ -17,6 +17,8 @@ REFUSED: Mapping[int, str] = {
     KafkaError.TOPIC_EXCEPTION: "give a topic name that Kafka allows",
     KafkaError._FATAL: "if another instance of the group has this instanceId, give each its own",
     KafkaError.FENCED_INSTANCE_ID: "another instance of the group has this instanceId: give each its own",
+    KafkaError.INVALID_SESSION_TIMEOUT: 'set kafka."session.timeout.ms" within group.min.session.timeout.ms and '
+    "group.max.session.timeout.ms of the brokers",
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: "other consumers are in this group: give psql-streamer a group of its own",
 }
 """Somebody has to change something first; with what."""
@@ -27,8 +29,10 @@ NOT_SHOWN = "create it, or correct topics, or grant the source's user Read and D
 MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 """The topic does not exist, or is not shown: what brokers say, and what the client does."""
 
-UNREADABLE = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
-"""Records came that are not as they were written: the client would go on behind them."""
+UNREADABLE = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED)
+"""Records came that are not as they were written, or in a format that the client does not know: it would go on behind
+them.
+"""
 
 MAY_PASS: Mapping[int, str] = {
     **UNREACHABLE,

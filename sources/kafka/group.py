@@ -25,10 +25,12 @@ from sources.kafka.leaving import leave
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Offsets
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.passing_errors import PassingErrors
 from sources.kafka.pausing import Pausing
 from sources.kafka.polling import Polling
 from sources.kafka.rebalancing import Rebalancing
 from sources.kafka.same_topics import SameTopics
+from sources.kafka.standstill import Standstill
 from sources.kafka.subscription import Subscription
 from sources.kafka.takeover import Takeover
 from sources.kafka.troubles import Troubles
@@ -68,11 +70,19 @@ class GroupMember:
         admin = AdminClient(options.make_client_properties())
         topics = SameTopics(options, ids, admin)
         beginnings = Beginnings(options, reached, left_in, committing, there, admin, ids)
-        self._polling = Polling(name, options, state)
+        passing = PassingErrors(name)
+        self._polling = Polling(name, options, state, passing)
         self._pausing = Pausing()
         self._commits = Commits(name, committing, state, ids)
         self._troubles = Troubles(name, options.group_id, state)
-        self._watch = Watch(name, state, topics, self._troubles, AskedEnds(admin))
+        self._watch = Watch(
+            name,
+            state,
+            topics,
+            self._troubles,
+            AskedEnds(admin, options.isolation_level),
+            Standstill(options.group_id, passing.find_last),
+        )
         self._takeover = Takeover(name, options, admin)
         self._rebalancing = Rebalancing(
             name, options, state, beginnings, committing, self._commits, topics, self._pausing, self._takeover
@@ -158,10 +168,12 @@ class GroupMember:
         """Whether there is some. A member that waits long must poll all the same, with its partitions paused."""
         state = self.state
         if not state.wait_for_room(self._most_held, _POLL_SECONDS):
+            self._watch.note_full()
             if not self._pausing.is_due(time.monotonic()):
                 return False
             with self._pausing.pause(consumer):
                 while not state.has_room(self._most_held):
+                    self._watch.note_full()
                     self._look_after(consumer)
                     self._polling.poll_paused(consumer, _POLL_SECONDS)
         self._pausing.note_room()

@@ -106,7 +106,7 @@ class MemberState:
         return taken
 
     def take_begun(self) -> Offsets:
-        """Where partitions begin that were given to the member since the last call, as far as that is known."""
+        """Where partitions begin that were given to the member since the last call; negative: not known."""
         with self._lock:
             begun, self._begun = self._begun, {}
             return begun
@@ -317,13 +317,26 @@ class MemberState:
         with self._lock:
             self._commit_problem = problem
 
-    def set_unread(self, partitions: Iterable[Partition], problem: str) -> None:
-        """Partitions whose ends are not known now. problem: what /status says of them, beside what it says; empty: all
-        are known.
-        """
+    def set_unread_problem(self, problem: str) -> None:
+        """Why something is not read; /status says it beside other problems. Empty: nothing keeps it from reading."""
         with self._lock:
             self._unread_problem = problem
+
+    def forget_ends(self, partitions: Iterable[Partition]) -> None:
+        """The ends of these are not known now."""
+        with self._lock:
             self._progress.forget_ends(partitions)
+
+    def list_reached(self) -> Offsets:
+        """Of each partition the offset in front of which all has come."""
+        with self._lock:
+            return self._progress.list_reached()
+
+    @property
+    def expects_partitions(self) -> bool:
+        """Whether there are topics for which the group is asked."""
+        with self._lock:
+            return bool({*self._options.topics}.difference(self._missing, self._unmatched))
 
     def note_absent(self, missing: Iterable[str], unmatched: Iterable[str]) -> None:
         """Topics that do not exist, and regular expressions that no topic matches."""
@@ -336,8 +349,7 @@ class MemberState:
         """It is given to the member. See Progress.begin."""
         with self._lock:
             self._progress.begin(partition, committed, start, on_its_way, first)
-            if start >= 0:
-                self._begun[partition] = start
+            self._begun[partition] = start
 
     def count_rebalance(self) -> None:
         """One more gave or took partitions."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from heapq import nsmallest
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -50,6 +52,31 @@ def to_position(offsets: Offsets, ids: TopicIds = MappingProxyType({})) -> Posit
     return Position(data, _show_offsets(offsets))
 
 
+def move_position(position: Position, moved: Offsets, offsets: Offsets, ids: TopicIds) -> Position:
+    """The position behind more records, as to_position makes it of all offsets, for the price of those that have moved.
+
+    position: that to_position or this made. moved: the offsets that are others now. offsets: all, with these.
+    """
+    data = dict(position.data)
+    for (topic, number), offset in moved.items():
+        of_topic = data.get(topic, {})
+        if str(number) not in of_topic or (topic in ids and _ID not in of_topic):
+            return to_position(offsets, ids)
+        if of_topic is position.data[topic]:
+            of_topic = data[topic] = dict(of_topic)
+        of_topic[str(number)] = offset
+    first = islice(
+        (
+            (Partition(topic, int(number)), offset)
+            for topic, of_topic in data.items()
+            for number, offset in of_topic.items()
+            if number != _ID
+        ),
+        _MOST_PARTITIONS_SHOWN,
+    )
+    return Position(data, _show_first(first, len(offsets)))
+
+
 def to_offsets(position: Position | None) -> dict[Partition, int]:
     """What a position holds."""
     if position is None:
@@ -82,11 +109,14 @@ def advance(offsets: Offsets, messages: Iterable[Message]) -> dict[Partition, in
 
 
 def _show_offsets(offsets: Offsets) -> str:
-    if not offsets:
+    return _show_first(nsmallest(_MOST_PARTITIONS_SHOWN, offsets.items()), len(offsets))
+
+
+def _show_first(first: Iterable[tuple[Partition, int]], count: int) -> str:
+    if not count:
         return "no partitions"
-    listed = [f"{partition}@{offset}" for partition, offset in sorted(offsets.items())]
-    more = f" and {len(listed) - _MOST_PARTITIONS_SHOWN} more" if len(listed) > _MOST_PARTITIONS_SHOWN else ""
-    return ", ".join(listed[:_MOST_PARTITIONS_SHOWN]) + more
+    more = f" and {count - _MOST_PARTITIONS_SHOWN} more" if count > _MOST_PARTITIONS_SHOWN else ""
+    return ", ".join([f"{partition}@{offset}" for partition, offset in first]) + more
 
 
 def compute_total_lag(lags: Mapping[Partition, int]) -> int | None:

@@ -177,6 +177,8 @@ class KafkaSourceOptions(SourceOptions):
             # Bytes on the wire: compressed records take several times as many when they wait in the client. A longer
             # record comes all the same (Kafka protocol, KIP-74).
             "max.partition.fetch.bytes": max(64 << 10, self.batch_bytes >> 3),
+            # One answer of a broker, with all its partitions. The client wants it to be message.max.bytes at least.
+            "fetch.max.bytes": max(1 << 20, self.batch_bytes, int(self.kafka.get("message.max.bytes", 0))),
             # Of each partition; with less, the next ones are fetched.
             "queued.min.messages": max(100, self.batch_size >> 2),
             # A byte that has changed on a broker's disk is noticed.

@@ -15,6 +15,7 @@ from sources.kafka.errors import MISSING, REFUSED, UNREADABLE, make_source_error
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.passing_errors import PassingErrors
 from sources.kafka.subscribed import PATTERN_MARK
 from sources.kafka.taken import Taken
 from sources.kafka.unreadable_headers import replace_unreadable
@@ -35,10 +36,11 @@ log = logging.getLogger(__name__)
 
 
 class Polling:
-    """name: of the source. For the member's thread."""
+    """name: of the source. passing: notes errors behind which the client goes on. For the member's thread."""
 
-    def __init__(self, name: str, options: KafkaSourceOptions, state: MemberState) -> None:
+    def __init__(self, name: str, options: KafkaSourceOptions, state: MemberState, passing: PassingErrors) -> None:
         self._name = name
+        self._passing = passing
         self._options = options
         self._state = state
 
@@ -100,7 +102,7 @@ class Polling:
         if error.code() in _ENDS:
             where = f"topic {message.topic()}" if message.topic() else f"group {self._options.group_id}"
             raise make_source_error(where, error)
-        log.warning("source.%s: %s", self._name, error.str())
+        self._passing.note(_to_partition(message) if message.topic() else None, error.str())
         return False
 
     def _explain_broken_place(self, consumer: Consumer, message: Message) -> SourceError:

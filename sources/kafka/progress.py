@@ -166,8 +166,13 @@ class Progress:
         if end >= 0 and partition in self._lags:
             # What the client knows of a partition from which nothing is fetched is old.
             end = self._ends[partition] = max(end, self._ends.get(partition, 0))
-            reached = self._delivered.get(partition, max(0, self._sent[partition], self._first[partition]))
+            given = self._delivered.get(partition, -1)
+            reached = given if given >= 0 else max(0, self._sent[partition], self._first[partition])
             self._lags[partition] = max(0, end - reached)
+
+    def list_reached(self) -> Offsets:
+        """Of each partition the offset in front of which all has come."""
+        return {one: max(came, self._empty.get(one, (0, 0))[1]) for one, came in self._came.items()}
 
     def forget_ends(self, partitions: Iterable[Partition]) -> None:
         """It is not known any more where these end."""

@@ -151,7 +151,7 @@ class Rebalancing:
         ends = self._beginnings.find_ends(to_partitions(partitions))
         for committed in self._find_committed(consumer, partitions):
             partition = Partition(committed.topic, committed.partition)
-            found = self._beginnings.find(committed, ends[partition], self.generation)
+            found = self._beginnings.find(committed, ends.get(partition), self.generation)
             log.info("source.%s: reads %s from %s, %s", self._name, partition, _show(found.offset), found.why)
             self._state.begin(partition, committed.offset, found.offset, found.on_its_way, found.first)
             placed.append(TopicPartition(*partition, found.offset))

@@ -9,8 +9,9 @@ from collections.abc import Collection
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused, SourceUnavailable
+from sources.kafka.offsets import TopicIds
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import find_topic_ids
+from sources.kafka.subscribed import Descriptions, ask_descriptions, collect_descriptions, find_topic_ids
 
 
 class SameTopics:
@@ -20,6 +21,7 @@ class SameTopics:
         self._options = options
         self._ids = ids
         self._admin = admin
+        self._asked: Descriptions = {}
 
     def require(self, topics: Collection[str]) -> None:
         """Raise PositionRefused if one of these was made anew. Where brokers do not answer, nothing is said of it."""
@@ -27,6 +29,24 @@ class SameTopics:
             found = find_topic_ids(self._admin, topics, self._options.timeout)
         except SourceUnavailable:
             return
+        self._compare(found)
+
+    def ask(self, topics: Collection[str]) -> None:
+        """Ask brokers for what `look` compares, without waiting: one that is silent would keep the others back."""
+        if not self._asked:
+            self._asked = ask_descriptions(self._admin, topics, self._options.timeout)
+
+    def look(self) -> None:
+        """The same as require for what was asked, as soon as brokers have answered."""
+        if self._asked and all(one.done() for one in self._asked.values()):
+            asked, self._asked = self._asked, {}
+            try:
+                found = collect_descriptions(asked, self._options.timeout)
+            except SourceUnavailable:
+                return
+            self._compare({topic: one for topic, one in found.items() if one is not None})
+
+    def _compare(self, found: TopicIds) -> None:
         for topic, one in found.items():
             if self._ids.setdefault(topic, one) != one:
                 raise make_made_anew_error(topic, self._options.group_id)

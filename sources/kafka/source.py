@@ -41,6 +41,7 @@ from sources.kafka.offsets import (
     compute_total_lag,
     has_reached,
     list_partitions,
+    move_position,
     to_offsets,
     to_position,
     to_topic_ids,
@@ -84,6 +85,7 @@ class KafkaSource(Source):
         self._cluster = ""
         self._writer: TransactionWriter | None = None
         self._offsets: dict[Partition, int] = {}
+        self._position: Position | None = None  # of these offsets, as far as it was made
         self._group: GroupMember | None = None
         self._letters = DeadLetters(name, options.dead_letter_topic, options.make_client_properties())
         self._before = LookBack(options)
@@ -149,7 +151,7 @@ class KafkaSource(Source):
         # Shapes of batches that were not given are told of again.
         self._reader = EventReader(self.name)
         self._reader.remember(self._told.values())
-        self._offsets = to_offsets(position)
+        self._offsets, self._position = to_offsets(position), None
         # Where earlier versions stored a position without ids, its stream has been compared with what was found.
         for topic in {topic for topic, _ in self._offsets} & self._found.keys():
             self._ids.setdefault(topic, self._found[topic])
@@ -225,7 +227,7 @@ class KafkaSource(Source):
         decoded = framed.decode(taken.messages, self._settings.batch_bytes)
         first, rest = Taken.collect(taken.messages[: len(decoded)]), taken.messages[len(decoded) :]
         if rest:
-            self._offsets = {**self._offsets, **group.state.take_begun()}
+            self._note_begun(group)
             group.state.put_back(Taken.collect(rest), {**self._offsets, **first.offsets})
             self._refusal = framed.refusal
         return Taken(decoded, first.size, first.offsets)
@@ -235,18 +237,18 @@ class KafkaSource(Source):
         return found if self._framed is None else self._framed.decode_all(found)
 
     def _read_taken(self, group: GroupMember, taken: Taken) -> None:
-        # Where others have read on, or an operator has set the group's offset, positions do not keep what was before.
-        self._offsets = {**self._offsets, **group.state.take_begun()}
+        self._note_begun(group)
         received_at, before, messages = time.monotonic(), self._offsets, taken.messages
+        at = self._position or to_position(before, self._ids)
 
         def behind(count: int) -> Position:
-            self._offsets = {**before, **taken.offsets} if count == len(messages) else advance(before, messages[:count])
-            return to_position(self._offsets, self._ids)
+            moved = taken.offsets if count == len(messages) else advance({}, messages[:count])
+            self._offsets = {**before, **moved}
+            self._position = move_position(at, moved, self._offsets, self._ids)
+            return self._position
 
         stops = not self._settings.dead_letter_topic
-        read = self._reader.read(
-            messages, to_position(before, self._ids), behind, received_at, stops, self._find_records_before
-        )
+        read = self._reader.read(messages, at, behind, received_at, stops, self._find_records_before)
         refused = [as_it_came(one, self.name, self._framed is not None) for one in read.refused]
         refused += self._leave_out(read.unknown_tombstones, stops)
         self._records += read.records
@@ -263,6 +265,15 @@ class KafkaSource(Source):
             )
             self._refused = refused
             self._letters.add(refused)
+
+    def _note_begun(self, group: GroupMember) -> None:
+        """Where others have read on, or an operator has set the group's offset, positions do not keep what was before,
+        and nothing is known of the last record of a key.
+        """
+        begun = group.state.take_begun()
+        self._reader.forget_partitions(begun)
+        if known := {one: offset for one, offset in begun.items() if offset >= 0}:
+            self._offsets, self._position = {**self._offsets, **known}, None
 
     def _leave_out(self, unknown: Sequence[Message], stops: bool) -> Sequence[Refused]:
         """Tombstones of which nobody knows what they delete: the dead letters that they are, if there is a topic."""

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]  # exported
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
+    AdminClient,
+    TopicDescription,
+    TopicMetadata,
+)
 
 from psql_streamer.errors import SourceUnavailable
 from sources.kafka.errors import make_source_error
 from sources.kafka.offsets import Partition
+
+Descriptions = Mapping[str, "Future[TopicDescription]"]
 
 PATTERN_MARK = "^"
 """What a topic begins with that is a regular expression, as librdkafka has it."""
@@ -46,9 +53,19 @@ def describe(admin: AdminClient, topics: Collection[str], timeout: float) -> Map
     """Topic -> its id; None for one that does not exist. Raises as topic_ids: SourceRefused for one that may not be
     described.
     """
+    return collect_descriptions(ask_descriptions(admin, topics, timeout), timeout)
+
+
+def ask_descriptions(admin: AdminClient, topics: Collection[str], timeout: float) -> Descriptions:
+    """What `collect_descriptions` waits for. timeout: what brokers get for it, in seconds."""
     if not topics:
         return {}
-    described = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=timeout)
+    described: Descriptions = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=timeout)
+    return described
+
+
+def collect_descriptions(described: Descriptions, timeout: float) -> Mapping[str, str | None]:
+    """As describe."""
     found: dict[str, str | None] = {}
     for topic, future in described.items():
         try:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Set as AbstractSet
 
 from confluent_kafka import Consumer, TopicPartition
 
 from sources.kafka.ends import AskedEnds, FoundEnds
 from sources.kafka.member_state import MemberState
+from sources.kafka.membership import find_membership
 from sources.kafka.offsets import Partition, list_partitions
 from sources.kafka.same_topics import SameTopics
+from sources.kafka.standstill import Standstill
 from sources.kafka.troubles import Troubles
 
 _LAG_LOOK_SECONDS = 1.0
@@ -33,15 +37,30 @@ log = logging.getLogger(__name__)
 class Watch:
     """name: of the source. For the member's thread."""
 
-    def __init__(self, name: str, state: MemberState, topics: SameTopics, troubles: Troubles, ends: AskedEnds) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: MemberState,
+        topics: SameTopics,
+        troubles: Troubles,
+        ends: AskedEnds,
+        standstill: Standstill,
+    ) -> None:
         self._name = name
         self._state = state
         self._topics = topics
         self._troubles = troubles
         self._ends = ends
-        self._look_at = self._look_at_topics_at = self._ask_at = 0.0
+        self._standstill = standstill
+        self._look_at = self._ask_topics_at = self._ask_ends_at = 0.0
+        self._is_full = False
         self._unanswered: set[Partition] = set()
         self._unread: set[Partition] = set()
+        self._said = ""
+
+    def note_full(self) -> None:
+        """The member does not poll for records, because it holds as many as it may."""
+        self._is_full = True
 
     def look(self, consumer: Consumer) -> None:
         """Look at what is due. PositionRefused: a topic was made anew."""
@@ -50,42 +69,65 @@ class Watch:
             return
         self._look_at = now + _LAG_LOOK_SECONDS
         partitions = self._state.partitions
-        if now >= self._look_at_topics_at:
-            self._look_at_topics_at = now + _TOPICS_SECONDS
-            self._topics.require({partition.topic for partition in partitions})
+        self._topics.look()
+        if now >= self._ask_topics_at:
+            self._ask_topics_at = now + _TOPICS_SECONDS
+            self._topics.ask({partition.topic for partition in partitions})
+        is_outside = not partitions and self._state.expects_partitions and find_membership(consumer) is None
+        self._look_at_ends(consumer, now, partitions, is_outside)
+        self._tell(
+            _describe_unanswered(self._unread),
+            self._standstill.look_at_group(now, is_outside),
+            self._standstill.describe_partitions(),
+        )
+
+    def _look_at_ends(
+        self, consumer: Consumer, now: float, partitions: AbstractSet[Partition], is_outside: bool
+    ) -> None:
+        self._unread &= partitions
+        if self._is_full:
+            self._is_full = False
+            self._standstill.forget()
         if (found := self._ends.collect()) is not None:
-            self._note_answers(found)
-        self._note_unread(self._unread & partitions)
+            self._note_answers(now, found)
         for partition in partitions - self._unread:
             _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
             self._state.note_end(partition, end)
         if not partitions:
-            self._troubles.look_whether_passed(consumer)
-        elif not self._ends.is_waiting and (now >= self._ask_at or self._state.problem):
-            self._ask_at = now + _ENDS_SECONDS
+            self._standstill.forget()
+            if not is_outside:  # else its coordinator may be away, though others answer
+                self._troubles.look_whether_passed(consumer)
+        elif not self._ends.is_waiting and (now >= self._ask_ends_at or self._state.problem):
+            self._ask_ends_at = now + _ENDS_SECONDS
             self._troubles.note_asked()
             self._ends.ask(partitions, _ENDS_ANSWER_SECONDS)
 
-    def _note_answers(self, found: FoundEnds) -> None:
+    def _note_answers(self, now: float, found: FoundEnds) -> None:
         """Single answers are missing when partitions change their leaders, so two in a row count."""
         for partition, end in found.ends.items():
             self._state.note_end(partition, end)
         unanswered = set(found.unanswered)
-        self._note_unread(self._unanswered & unanswered)
-        self._unanswered = unanswered
+        self._unread, self._unanswered = self._unanswered & unanswered, unanswered
+        self._state.forget_ends(self._unread)
+        self._standstill.note_ends(now, found.ends, self._state.list_reached())
         if not unanswered:
             self._troubles.note_answer()
 
-    def _note_unread(self, partitions: set[Partition]) -> None:
-        if partitions == self._unread:
-            return
-        if more := partitions - self._unread:
-            log.warning("source.%s: %s", self._name, _describe_unread(more))
-        if again := self._unread - partitions:
-            log.info("source.%s: the leaders of %s answer again", self._name, list_partitions(again))
-        self._unread = partitions
-        self._state.set_unread(partitions, _describe_unread(partitions) if partitions else "")
+    def _tell(self, *problems: str) -> None:
+        """Figures in what is said change while it stays the same."""
+        said = "; ".join(one for one in problems if one)
+        if _omit_figures(said) != _omit_figures(self._said):
+            if said:
+                log.warning("source.%s: %s", self._name, said)
+            else:
+                log.info("source.%s: reads again", self._name)
+        self._said = said
+        self._state.set_unread_problem(said)
 
 
-def _describe_unread(partitions: set[Partition]) -> str:
-    return f"the leader of {list_partitions(partitions)} does not answer: look at the brokers"
+def _describe_unanswered(partitions: set[Partition]) -> str:
+    return f"the leader of {list_partitions(partitions)} does not answer: look at the brokers" if partitions else ""
+
+
+def _omit_figures(text: str) -> str:
+    return re.sub(r"\b\d+ (s|records)\b", "", text)

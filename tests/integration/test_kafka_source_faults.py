@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.model import Batch
-from sources.kafka import pausing, troubles, watch
+from sources.kafka import pausing, standstill, troubles, watch
 from sources.kafka.ends import find_ends
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
@@ -19,7 +19,7 @@ from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
 from tests.event_topics import commits, committed, event, read_rows, source_of, write
 from tests.kafka_sinks import create_topic
-from tests.mock_brokers import LIST_OFFSETS, OFFSET_COMMIT, MockBrokers
+from tests.mock_brokers import FETCH, FIND_COORDINATOR, JOIN_GROUP, LIST_OFFSETS, OFFSET_COMMIT, MockBrokers
 from tests.source_at_work import wait_for
 from tests.started_source import started
 
@@ -68,22 +68,27 @@ def test_a_broker_that_is_killed_and_comes_back_is_read_on(
 def test_a_record_that_has_changed_on_the_brokers_disk_ends_the_session_with_the_reason(
     broker: EmbeddedKafka, topic_prefix: str
 ) -> None:
-    create_topic(broker.bootstrap, topic_prefix)
-    write(broker.bootstrap, topic_prefix, [event(1)])
-    write(broker.bootstrap, topic_prefix, [event(2, note="as it was")])
-    (segment,) = broker.data_dir.glob(f"{topic_prefix}-0/*.log")
-    at = segment.read_bytes().index(b"as it was")
-    with segment.open("r+b") as file:
-        file.seek(at)
-        file.write(b"AS")
-    damaged = pytest.raises(SourceUnavailable, match=r"failed CRC32C check.*damaged")
-    with started(source_of(broker.bootstrap, topic_prefix, group=topic_prefix)) as source:
-        (batch,) = read_rows(source, 1)
-        source.confirm(batch.position)
-        with damaged:
-            read_rows(source, 1)
-    assert commits([batch]) == [1]
-    assert committed(broker.bootstrap, topic_prefix, topic_prefix) == 1, "what is in front of it is not read again"
+    """The checksum of a batch covers its records, and not the number of its format: that is the 17th byte of a batch,
+    whose length without itself and the 8 bytes in front is there (https://kafka.apache.org/documentation/#recordbatch).
+    """
+    records, number = f"{topic_prefix}-records", f"{topic_prefix}-format"
+    for topic in (records, number):
+        create_topic(broker.bootstrap, topic)
+        for commit, note in ((1, "first"), (2, "as it was"), (3, "third")):
+            write(broker.bootstrap, topic, [event(commit, note=note)])
+        (segment,) = broker.data_dir.glob(f"{topic}-0/*.log")
+        kept = segment.read_bytes()
+        with segment.open("r+b") as file:
+            file.seek(kept.index(b"as it was") if topic == records else 12 + int.from_bytes(kept[8:12]) + 16)
+            file.write(b"AS" if topic == records else b"\x09")
+    for topic, said in ((records, "failed CRC32C check"), (number, "Unsupported Message")):
+        with started(source_of(broker.bootstrap, topic, group=topic)) as source:
+            (batch,) = read_rows(source, 1)
+            source.confirm(batch.position)
+            with pytest.raises(SourceUnavailable, match=f"{said}.*damaged"):
+                read_rows(source, 1)
+        assert commits([batch]) == [1]
+        assert committed(broker.bootstrap, topic, topic) == 1, "what is in front of it is not read again"
 
 
 @pytest.mark.behaviour("G3")
@@ -169,7 +174,90 @@ def test_a_leader_that_is_away_while_other_brokers_answer_is_on_status_until_it_
             brokers.bring_up(3)
             wait_for(lambda: _read_on(source) == [] and source.status().ok, "that all is well")
             assert source.stats()["lag_records"] == 0
-            assert "source.hop: the leaders of orders[1] answer again" in caplog.messages
+            assert "source.hop: reads again" in caplog.messages
+        finally:
+            source.stop()
+
+
+def test_a_leader_that_is_away_keeps_no_other_partition_from_being_read() -> None:
+    with MockBrokers(3) as brokers:
+        brokers.create("orders", 2)
+        brokers.lead("orders", 0, 3)
+        brokers.lead("orders", 1, 2)
+        for partition in (0, 1):
+            write(brokers.bootstrap, "orders", [event(partition + 1)], partition)
+        brokers.take_down(2)
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="1s")
+        source.start(None)
+        try:
+            assert commits(read_rows(source, 1)) == [1]
+            brokers.bring_up(2)
+            assert commits(read_rows(source, 1)) == [2]
+        finally:
+            source.stop()
+
+
+@pytest.mark.parametrize(
+    ("request_kind", "error", "why"),
+    [
+        (FIND_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, "its coordinator may be away"),
+        (JOIN_GROUP, KafkaError.GROUP_MAX_SIZE_REACHED, "Consumer group has reached maximum size"),
+    ],
+)
+def test_a_group_that_does_not_take_the_member_in_is_on_status(
+    request_kind: int, error: int, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(standstill, "JOIN_SECONDS", 2.0)
+    with MockBrokers() as brokers:
+        brokers.create("orders", 1)
+        write(brokers.bootstrap, "orders", [event(1)])
+        brokers.answer(request_kind, *[error] * 1000)
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
+        source.start(None)
+        try:
+            said = "group orders has not taken this instance in for "
+            wait_for(lambda: _read_on(source) == [] and said in source.status().reason, "word of it")
+            assert (source.status().ok, why in source.status().reason) == (False, True), source.status().reason
+            assert sum(said in line for line in caplog.messages) == 1
+            brokers.answer_well(request_kind)
+            assert commits(read_rows(source, 1)) == [1]
+            wait_for(lambda: source.status().ok, "that all is well")
+        finally:
+            source.stop()
+
+
+def test_a_session_timeout_that_brokers_refuse_stops_the_source_with_what_to_do() -> None:
+    with MockBrokers() as brokers:
+        brokers.create("orders", 1)
+        brokers.answer(JOIN_GROUP, *[KafkaError.INVALID_SESSION_TIMEOUT] * 10)
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
+        source.start(None)
+        try:
+            with pytest.raises(SourceRefused, match=r'Invalid session timeout: set kafka."session.timeout.ms" within'):
+                read_rows(source, 1, timeout=15)
+        finally:
+            source.stop()
+
+
+def test_a_partition_of_which_nothing_comes_though_records_are_there_is_on_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standstill, "STILL_SECONDS", 1.0)
+    monkeypatch.setattr(watch, "_ENDS_SECONDS", 0.5)
+    with MockBrokers() as brokers:
+        brokers.create("orders", 1)
+        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
+        source.start(None)
+        try:
+            wait_for(lambda: _read_on(source) == [] and source.stats().get("lag_records") == 0, "the partition")
+            brokers.answer(FETCH, *[KafkaError.KAFKA_STORAGE_ERROR] * 1000)
+            write(brokers.bootstrap, "orders", [event(number) for number in range(1, 4)])
+            said = "nothing comes of orders[0], where 3 records are left"
+            wait_for(lambda: _read_on(source) == [] and said in source.status().reason, "word of it")
+            assert not source.status().ok
+            brokers.answer_well(FETCH)
+            assert commits(read_rows(source, 3)) == [1, 2, 3]
+            wait_for(lambda: source.status().ok, "that all is well")
         finally:
             source.stop()
 

@@ -10,6 +10,7 @@ from confluent_kafka import Message
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
 from sources.kafka.options import KafkaSourceOptions
+from sources.kafka.passing_errors import PassingErrors
 from sources.kafka.polling import Polling
 
 BATCH_BYTES = 1 << 20
@@ -42,7 +43,7 @@ def state() -> MemberState:
 def take(state: MemberState, client: Client) -> int:
     """The records that one poll holds."""
     before = state._held.size
-    Polling("hop", state._options, state).poll(cast("Any", client), 1.0)
+    Polling("hop", state._options, state, PassingErrors("hop")).poll(cast("Any", client), 1.0)
     assert state._held.size > before
     return sum(len(chunk.messages) for chunk in state._held._chunks)
 

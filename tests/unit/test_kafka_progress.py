@@ -231,3 +231,27 @@ def test_records_of_partitions_that_are_given_up_are_dropped() -> None:
     held.forget({Partition("orders", 1)})
     assert held.size == size * 2 // 5
     assert {message.partition() for message in held.take().messages} == {0}
+
+
+def test_what_was_given_back_as_a_whole_is_left_from_where_reading_began() -> None:
+    progress = Progress({})
+    progress.begin(A, committed=-1, start=-2, first=1000)
+    progress.give({A: 1003})
+    progress.give_back([A], {})
+    progress.note_end(A, 1003)
+    assert progress.lags == {A: 3}
+
+
+def test_an_end_that_is_older_than_another_is_no_end() -> None:
+    progress = started()
+    progress.note_end(A, 12)
+    progress.note_end(A, 9)
+    assert progress.lags == {A: 7}
+
+
+def test_all_has_come_up_to_the_end_of_a_transaction() -> None:
+    progress = started()
+    assert progress.list_reached() == {A: 5}
+    progress.note_came({A: 9})
+    progress.note_empty(A, 12)
+    assert progress.list_reached() == {A: 12}

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.event_reader.reader import EventReader, Read
+from sources.kafka.member_state import MemberState
+from sources.kafka.offsets import Partition
+from tests.event_topics import source_of
 from tests.unit.test_event_reader import AFTER, BEFORE, Record, written
 
 TIME = "2026-11-22T10:00:00Z"
@@ -108,6 +113,31 @@ def test_a_delete_is_the_same_whenever_it_is_read() -> None:
     assert [one.value_bytes for one in written("event", first)[2:]] == [
         one.value_bytes for one in written("event", again)
     ]
+
+
+def test_what_others_have_read_in_between_is_looked_back_at() -> None:
+    reader = EventReader("hop")
+    mine = [row(1, 1), row(2, 1, "delete"), tombstone(3, key_of(1))]
+    read(mine, reader=reader)
+    topic = Topic(*mine, row(4, 1))
+    reader.forget_partitions([("orders", 0)])
+    assert deletes(read([tombstone(5, key_of(1))], topic, reader)) == [{"id": 1}]
+    assert topic.looks == 1
+
+
+def test_a_source_knows_nothing_of_a_partition_that_comes_back_to_it() -> None:
+    source = source_of("broker:9092", "orders")
+    forgotten = Mock()
+    source._reader = forgotten
+    state = MemberState(source._settings, {}, "")
+    for number, start in ((0, 7), (1, OFFSET_BEGINNING)):
+        state.begin(Partition("orders", number), committed=start, start=start)
+    group = Mock(state=state)
+    source._note_begun(group)
+    assert set(forgotten.forget_partitions.call_args.args[0]) == {("orders", 0), ("orders", 1)}
+    assert source._offsets == {Partition("orders", 0): 7}, "where the other begins is not known"
+    source._note_begun(group)
+    assert set(forgotten.forget_partitions.call_args.args[0]) == set()
 
 
 def test_many_rows_that_are_read_by_columns_are_looked_back_at() -> None:
