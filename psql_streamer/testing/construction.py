@@ -17,8 +17,8 @@ _OF_MODULES = (".py", ".pyc", ".so", ".pyd")
 
 
 def require_nothing_acquired(make: Callable[[], object]) -> None:
-    """AssertionError when making a part starts a thread, a process, or opens a file or a connection, even if it is closed
-    again.
+    """AssertionError when making a part starts a thread or a process, or opens a file or a connection, even if that is
+    closed again.
     """
     found: set[str] = set()
     for _ in range(_ATTEMPTS):
@@ -58,7 +58,7 @@ _WATCHED: list[int] = []
 @contextmanager
 def _watch() -> Iterator[list[str]]:
     """What this thread opens meanwhile."""
-    global _OPENED  # noqa: PLW0603 - see above
+    global _OPENED
     if not _WATCHED:
         sys.addaudithook(_note)
     _WATCHED[:] = [threading.get_ident()]

@@ -21,6 +21,7 @@ from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.interfaces import Finding, Severity
 from sinks.kafka.administrator import Administrator
 from sources.kafka.beginnings import CORRECT_START, find_start_problem
+from sources.kafka.coordinator import ask_coordinator
 from sources.kafka.ends import find_ends
 from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, find_remedy
 from sources.kafka.offsets import Partition, TopicIds, to_partitions
@@ -152,9 +153,11 @@ def _read_committed(admin: AdminClient, of_group: ConsumerGroupTopicPartitions, 
     """The group's offsets. A coordinator that is just starting, or moving, is asked again for the timeout."""
     deadline = time.monotonic() + timeout
     while True:
-        (listed,) = admin.list_consumer_group_offsets([of_group], request_timeout=timeout).values()
         try:
-            return list(listed.result().topic_partitions)
+            listed = ask_coordinator(
+                admin, lambda limit: admin.list_consumer_group_offsets([of_group], request_timeout=limit), timeout
+            )
+            return list(listed.topic_partitions)
         except KafkaException as error:
             if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
                 raise

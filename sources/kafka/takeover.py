@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type: ignore[attr-defined]  # exported
 
+from sources.kafka.coordinator import ask_coordinator
 from sources.kafka.offsets import Partition, list_partitions, to_partitions
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import list_wanted_partitions
@@ -67,10 +68,12 @@ class Takeover:
             subscribe(consumer)
 
     def _describe(self) -> ConsumerGroupDescription:
-        group, timeout = self._options.group_id, self._options.timeout
-        described: ConsumerGroupDescription = self._admin.describe_consumer_groups([group], request_timeout=timeout)[
-            group
-        ].result()
+        group = self._options.group_id
+        described: ConsumerGroupDescription = ask_coordinator(
+            self._admin,
+            lambda timeout: self._admin.describe_consumer_groups([group], request_timeout=timeout),
+            self._options.timeout,
+        )
         return described
 
 

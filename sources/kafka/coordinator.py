@@ -1,0 +1,33 @@
+"""Questions to the coordinator of a group."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+_NEVER = 3600.0
+"""librdkafka 2.16 aborts the process when such a request runs into its own timeout and the coordinator is there again
+later (`rd_kafka_enq_once_del_source_return: Assertion eonce->refcnt > 0`). So requests have the longest that there is.
+"""
+
+Answer = TypeVar("Answer")
+
+
+def ask_coordinator(admin: AdminClient, ask: Callable[[float], Mapping[str, Future[Answer]]], timeout: float) -> Answer:
+    """The answer to one question. ask: gives it to the client, with the timeout of the request. timeout: how long it is
+    waited for here, in seconds. Raises KafkaException.
+    """
+    (answer,) = ask(_NEVER).values()
+    try:
+        return answer.result(timeout)
+    except TimeoutError:
+        # A client that is destroyed with such a request under way ends the process, too: it stays.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(admin))
+        raise KafkaException(
+            KafkaError(KafkaError._TIMED_OUT, f"no answer from the group's coordinator within {timeout:g} s")
+        ) from None
