@@ -11,6 +11,7 @@ from psql_streamer.model import Batch, Changes, Image, Position, Relation
 from sources.mysql.options import MysqlOptions
 from sources.mysql.source import MysqlSource
 from tests.mariadb import Schema
+from tests.source_at_work import wait_for
 from tests.started_source import started
 
 
@@ -110,3 +111,13 @@ def fold(changes: Iterable[Seen], key: str = "id") -> dict[Any, dict[str, Any]]:
         if change.after is not None:
             table[change.after[key]] = change.after
     return table
+
+
+def purge_all_but_the_last(schema: Schema) -> None:
+    """A file stays while a session reads it, which the server finds out late has gone."""
+
+    def is_purged() -> bool:
+        schema.execute(f"PURGE BINARY LOGS TO '{schema.query('SHOW BINARY LOGS')[-1][0]}'")
+        return len(schema.query("SHOW BINARY LOGS")) == 1
+
+    wait_for(is_purged, "the server to remove its binary logs")

@@ -28,11 +28,13 @@ class Standing:
     """Where the stream stands.
 
     file, position: where the last transaction ends that is wholly behind; from there the server can be asked.
-    open: what of the one that comes next is delivered.
+    begun: when that file was begun, seconds since 1970; 0 where it has not been said. open: what of the transaction
+    that comes next is delivered.
     """
 
     file: str
     position: int
+    begun: int = 0
     open: OpenTransaction | None = None
 
 

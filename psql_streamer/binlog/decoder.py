@@ -75,7 +75,7 @@ class Decoder:
         self._source = source
         self._flavor = flavor
         self._stream = EventStream(file, position)
-        self._safe = file, position  # behind the last transaction that is wholly behind
+        self._safe = file, position, 0  # behind the last transaction that is wholly behind
         self._resume = resume
         self._shapes = TableShapes(wanted, flavor == "mariadb", remembered or {})
         self._open: _Transaction | None = None
@@ -142,6 +142,7 @@ class Decoder:
 
     def _read_format(self, *_: object) -> None:
         self._rows.forget_tables()
+        self._mark_safe()
 
     def _read_rotate(self, *_: object) -> None:
         self._rows.forget_tables()
@@ -152,7 +153,7 @@ class Decoder:
 
     def _mark_safe(self) -> None:
         if self._open is None and not len(self._prepared):
-            self._safe = self._stream.file, self._stream.at
+            self._safe = self._stream.file, self._stream.at, self._stream.begun
 
     def _read_incident(self, *_: object) -> None:
         raise SourceRefused(

@@ -10,11 +10,14 @@ from psql_streamer.binlog.payload import read_payload
 
 
 class EventStream:
-    """file, at: where the event ends that was read last. They are right while what `read` gave is looked at."""
+    """file, at: where the event ends that was read last. begun: when the file was begun, in seconds since 1970; 0 until
+    its FORMAT_DESCRIPTION event has come. They are right while what `read` gave is looked at.
+    """
 
     def __init__(self, file: str, position: int) -> None:
         self.file = file
         self.at = position
+        self.begun = 0
         self._file_number = _read_file_number(file)
         self._checksums: bool | None = None  # None: no FORMAT_DESCRIPTION event has said
 
@@ -45,6 +48,7 @@ class EventStream:
         """What lies between header and checksum."""
         checksums = self._checksums
         if header.type == _FORMAT:
+            self.begun = header.timestamp
             checksums = True  # it has one, whatever it says of the others
             self._checksums = events.read_format_description(event, header)
         elif checksums is None:
@@ -62,7 +66,7 @@ class EventStream:
         file, position = events.read_rotate(body)
         # The one that a session begins with may name the file where it already is.
         if file != self.file or not header.flags & events.ARTIFICIAL:
-            self.file, self.at = file, position
+            self.file, self.at, self.begun = file, position, 0
             self._file_number = _read_file_number(file)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from struct import pack
 from typing import Self, TypeAlias
 
@@ -46,6 +46,16 @@ class Executed(ABC):
         """What numbers of a server's transactions count in (SourceInfo.identity), and the last one that lies behind.
 
         server: its uuid, empty for MariaDB's, of which the first domain is meant.
+        """
+
+    def drop_domains(self, domains: Iterable[int]) -> Self:  # noqa: ARG002 - MySQL has none
+        """What lies behind in other domains of MariaDB's."""
+        return self
+
+    @abstractmethod
+    def holds_any_of(self, server: str) -> bool:
+        """Whether a server gave any of the GTIDs itself; of MariaDB's, any of the last ones. server: MySQL's uuid, or
+        MariaDB's server id.
         """
 
     @abstractmethod
@@ -99,6 +109,9 @@ class GtidSet(Executed):
     def find_last(self, server: str) -> tuple[str, int]:
         held = self._of.get(server)
         return server, held[-1][1] if held else 0
+
+    def holds_any_of(self, server: str) -> bool:
+        return any(source.partition(":")[0] == server for source in self._of)
 
     def encode(self) -> bytes:
         """As COM_BINLOG_DUMP_GTID has it: for each source its uuid, its tag where some source has one, and intervals
@@ -175,6 +188,16 @@ class DomainPositions(Executed):
     def find_last(self, server: str) -> tuple[str, int]:  # noqa: ARG002 - see Executed.find_last
         domain = min(self._last, default=None)
         return ("", 0) if domain is None else (str(domain), self._last[domain][1])
+
+    def holds_any_of(self, server: str) -> bool:
+        return any(str(last) == server for last, _ in self._last.values())
+
+    def find_missing_domains(self, other: DomainPositions) -> list[int]:
+        """The domains of `other` of which nothing lies behind."""
+        return sorted(set(other._last) - set(self._last))
+
+    def drop_domains(self, domains: Iterable[int]) -> Self:
+        return type(self)({one: last for one, last in self._last.items() if one not in set(domains)})
 
     def count_lacking(self, other: DomainPositions) -> int:
         return sum(max(0, number - self._last.get(domain, (0, 0))[1]) for domain, (_, number) in other._last.items())

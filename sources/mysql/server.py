@@ -176,3 +176,11 @@ def open_session(connector: Connector) -> Iterator[Session]:
     """Questions for the length of a `with`; errors are SourceErrors."""
     with connector.open_connection() as connection:
         yield Session(connection)
+
+
+def describe_server(asking: Session) -> str:
+    """What tells a server from the others of its replication."""
+    if asking.uuid:
+        return asking.uuid
+    [(host, port, number)] = asking.read_rows("SELECT @@hostname, @@port, @@server_id")
+    return f"{host}:{port}/{number}"

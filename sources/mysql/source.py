@@ -7,7 +7,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from psql_streamer.binlog.events import EventType
@@ -29,14 +28,15 @@ from sources.mysql.capturing import ExistingRows
 from sources.mysql.check import check_source
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import Executed
+from sources.mysql.log_identity import make_begin_reader
 from sources.mysql.options import MysqlOptions, Wanted
 from sources.mysql.places import LogPlace
-from sources.mysql.positions import BinlogPosition, make_override_position, read_position, resolve_resume_position
+from sources.mysql.positions import BinlogPosition, make_override_position, read_position
 from sources.mysql.published_tables import list_published_tables, list_seen_tables
 from sources.mysql.replication import Start, Stream, make_up_server_id
-from sources.mysql.server import Session, open_session
+from sources.mysql.resuming import find_end_position, resolve_resume_position
+from sources.mysql.server import Session, describe_server, open_session
 from sources.mysql.server_watch import ServerWatch
-from sources.mysql.snapshot.reading import describe_server
 from sources.mysql.snapshot.snapshots import Snapshots
 from sources.mysql.untold import UntoldWatch
 from sources.snapshot.gap_remedies import accept_gap
@@ -128,7 +128,7 @@ class MysqlSource(Source):
         try:
             with open_session(self._connector) as asking:
                 asking.require_binary_log()
-                resolve_resume_position(self.name, position, asking, self._wanted.choice)
+                self._resolve(position, asking)
         except SourceError as error:
             yield Finding(Severity.ERROR, error.what, error.remedy)
 
@@ -151,7 +151,7 @@ class MysqlSource(Source):
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]] | None:
         with open_session(self._connector) as asking:
             seen = list_seen_tables(asking)
-            end = resolve_resume_position(self.name, None, asking, self._wanted.choice)
+            end = find_end_position(asking)
         # Of a schema in which it sees no table the account may have no right to see any.
         schemas = {schema for schema, _ in seen}
         gone = [one for one in relations if one.schema in schemas and (one.schema, one.table) not in seen]
@@ -248,11 +248,11 @@ class MysqlSource(Source):
         """Look at what streaming needs."""
         with open_session(self._connector) as asking:
             asking.require_binary_log()
-            resume = resolve_resume_position(self.name, position, asking, self._wanted.choice)
-            if self._durable is None or resume.server != asking.uuid:
-                # After a failover the place is one of the server before; the next that is confirmed is this one's.
-                self._durable = resume if resume.server == asking.uuid else None
-            end, server = asking.read_end(), describe_server(asking)
+            resume, server = self._resolve(position, asking), describe_server(asking)
+            if self._durable is None or self._durable.server != server:
+                # After a failover it has no place on this server; the next that is confirmed has one.
+                self._durable = resume if resume.place.file else None
+            end = asking.read_end()
             origin = Origin(
                 MARIADB if asking.is_mariadb else MYSQL,
                 self.name,
@@ -263,7 +263,14 @@ class MysqlSource(Source):
             )
             executed = None if resume.executed is None else type(asking.read_executed()).parse(resume.executed)
             before = asking.read_gtids_before(resume.place) if _may_go_over(resume, asking) else None
-        return _Ready(origin, replace(resume, server=origin.uuid), executed, before, LogPlace.from_place(end), server)
+        return _Ready(origin, resume, executed, before, LogPlace.from_place(end), server)
+
+    def _resolve(self, position: Position | None, asking: Session) -> BinlogPosition:
+        """Where to start: the position, or the end of the binary log."""
+        if position is None:
+            return find_end_position(asking)
+        read_begin = make_begin_reader(self._connector)
+        return resolve_resume_position(self.name, position, asking, read_begin, self._wanted.choice)
 
     def _make_of_its_own(self, update: Mapping[str, Any]) -> MysqlSource:
         """Another client with the same server id would end this source's session."""

@@ -19,7 +19,16 @@ from sources.mysql.positions import make_override_position
 from sources.mysql.server_errors import SameServerId
 from tests.encoding import encoder_of
 from tests.mariadb import Schema, fresh_schema
-from tests.mysql_source import ABSENT, identities, read_all, read_until, seen, source_of, streaming
+from tests.mysql_source import (
+    ABSENT,
+    identities,
+    purge_all_but_the_last,
+    read_all,
+    read_until,
+    seen,
+    source_of,
+    streaming,
+)
 from tests.source_at_work import wait_for
 
 
@@ -35,16 +44,6 @@ TABLE = "CREATE TABLE t (id INT PRIMARY KEY, note VARCHAR(20))"
 def ids(batches: list[Batch]) -> list[str]:
     """The ids of the new rows, in order."""
     return [change.after["id"] for change in seen(batches) if change.after is not None]
-
-
-def purge_all_but_the_last(schema: Schema) -> None:
-    """A file stays while a session reads it, which the server finds out late has gone."""
-
-    def is_purged() -> bool:
-        schema.execute(f"PURGE BINARY LOGS TO '{schema.query('SHOW BINARY LOGS')[-1][0]}'")
-        return len(schema.query("SHOW BINARY LOGS")) == 1
-
-    wait_for(is_purged, "the server to remove its binary logs")
 
 
 @pytest.mark.behaviour("B1")

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -30,7 +29,7 @@ from sources.mysql.connection import ANSWER_SECONDS, Connector
 from sources.mysql.gtid_sets import GtidSet
 from sources.mysql.places import LogPlace, Place
 from sources.mysql.positions import BinlogPosition
-from sources.mysql.server import Session
+from sources.mysql.server import Session, describe_server
 from sources.mysql.snapshot.line import BinlogLine, Latest
 from sources.mysql.snapshot.selects import select_behind, select_keys, select_nothing
 from sources.mysql.snapshot.tables import SnapshotTable
@@ -196,18 +195,6 @@ class ReadingSession:
                 if (told := _find_error(number, of_rows)) is None:
                     raise
                 raise told from None
-
-
-def describe_server(asking: Session) -> str:
-    """What tells a server from the others of its replication."""
-    return (
-        asking.uuid
-        or f"{asking.read_value('SELECT @@hostname')}:{asking.read_value('SELECT @@port')}/{_read_server_id(asking)}"
-    )
-
-
-def _read_server_id(asking: Session) -> Any:
-    return asking.read_value("SELECT @@server_id")
 
 
 def _make_columns(found: TextRows, table: SnapshotTable) -> list[pa.Array]:
