@@ -56,7 +56,8 @@ class Decoder:
     remembered: the shapes that tables had there, by Relation.id; what differs is a schema change.
     transaction_metadata: whether to say where transactions begin and end, and to count their changes by table.
     most_bytes: of rows in one piece. most_prepared: bytes of XA transactions that are prepared and not committed.
-    replayed: how many XA transactions were committed so far.
+    replayed: how many XA transactions were committed so far. folds_names: whether the server compares names of tables
+    in lower case.
     """
 
     def __init__(
@@ -71,13 +72,14 @@ class Decoder:
         transaction_metadata: bool = False,
         most_bytes: int = 8 << 20,
         most_prepared: int = 64 << 20,
+        folds_names: bool = False,
     ) -> None:
         self._source = source
         self._flavor = flavor
         self._stream = EventStream(file, position)
         self._safe = file, position, 0  # behind the last transaction that is wholly behind
         self._resume = resume
-        self._shapes = TableShapes(wanted, flavor == "mariadb", remembered or {})
+        self._shapes = TableShapes(wanted, flavor == "mariadb", remembered or {}, folds_names)
         self._open: _Transaction | None = None
         self._changes = 0  # of the open transaction, in pieces that were given
         self._rows = RowsReader(self._shapes)
@@ -221,7 +223,9 @@ class Decoder:
         self._read_statement(header, events.read_load_query(body))
 
     def _read_statement(self, header: Header, query: Query) -> None:
-        statement = _BEGIN if query.statement == b"BEGIN" else read_statement(query.statement, query.schema)
+        statement = _BEGIN
+        if query.statement != b"BEGIN":
+            statement = self._shapes.names.spell_statement(read_statement(query.statement, query.schema))
         self._require_rows(statement, query)
         if self._open is not None or statement.kind is not StatementKind.COMMIT:
             opened = self._open or self._begin(header, None)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
+from psql_streamer.binlog.charsets import BY_COLLATION, decode_characters
 from psql_streamer.binlog.reader import Reader, decode
 from psql_streamer.errors import ProtocolError
 
@@ -319,11 +320,47 @@ def read_xa_prepare(body: bytes) -> XaPrepare:
 
 
 class Query(NamedTuple):
-    """A statement, in the schema that was in use, and the server's thread that ran it."""
+    """A statement in UTF-8, in the schema that was in use, and the server's thread that ran it."""
 
     schema: str
     statement: bytes
     thread_id: int
+
+
+_SETTING_BYTES = {0: 4, 1: 8, 3: 4}
+"""Of FLAGS2, SQL_MODE and AUTO_INCREMENT, which stand in front of CHARSET; so does a catalog with its length."""
+
+_CATALOG_SETTING, _CHARSET_SETTING = 6, 4
+
+
+def _find_client_collation(settings: bytes) -> int:
+    """The number of character_set_client among a QUERY event's settings (MySQL source, Query_event); 0 for none."""
+    at = 0
+    while at + 3 <= len(settings):
+        kind = settings[at]
+        if kind == _CHARSET_SETTING:
+            return settings[at + 1] | settings[at + 2] << 8
+        if kind == _CATALOG_SETTING:
+            at += 2 + settings[at + 1]
+        elif kind in _SETTING_BYTES:
+            at += 1 + _SETTING_BYTES[kind]
+        else:
+            break
+    return 0
+
+
+def _decode_statement(statement: bytes, settings: bytes) -> bytes:
+    """In UTF-8. A statement is in its client's character set, also one that the server has written in its place; the
+    schema in front of it is in UTF-8.
+    """
+    if statement.isascii() or (found := BY_COLLATION.get(_find_client_collation(settings))) is None:
+        return statement
+    if found.codec == "utf-8":
+        return statement
+    try:
+        return decode_characters(statement, found.codec).encode()
+    except UnicodeDecodeError:
+        return statement
 
 
 _QUERY = Struct("<I4xB2xH")
@@ -342,6 +379,7 @@ def read_query(body: bytes, compressed: bool = False) -> Query:
     schema, statement = body[schema_at : statement_at - 1], body[statement_at:]
     if compressed:
         statement = inflate(statement, "QUERY_COMPRESSED")
+    statement = _decode_statement(statement, body[_QUERY.size : schema_at])
     return Query(schema.decode(errors="replace"), statement, thread_id)
 
 

@@ -9,6 +9,7 @@ from psql_streamer.binlog.cell_types import CellType, choose_form
 from psql_streamer.binlog.layouts import Layout, Layouts
 from psql_streamer.binlog.statements import Statement
 from psql_streamer.binlog.table_map import read_names, read_table_map
+from psql_streamer.binlog.table_names import TableNames
 from psql_streamer.cells import Shape
 from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Column, Relation
@@ -39,11 +40,14 @@ class Table:
 class TableShapes:
     """The shapes that tables have had in a session, numbered; a number stands for the same shape for ever."""
 
-    def __init__(self, wanted: Wanted, mariadb: bool, remembered: Mapping[str, Relation]) -> None:
+    def __init__(
+        self, wanted: Wanted, mariadb: bool, remembered: Mapping[str, Relation], folds_names: bool = False
+    ) -> None:
         self.shapes: list[Shape] = []
         self.layouts = Layouts()
         self._current: dict[str, Relation] = {}
         self._remembered = dict(remembered)
+        self.names = TableNames(folds_names, ((one.schema, one.table) for one in remembered.values()))
         self._wanted = wanted
         self._mariadb = mariadb
         self._read: dict[bytes, Table] = {}
@@ -110,6 +114,7 @@ class TableShapes:
 
     def _make(self, body: bytes) -> Table:
         schema, name = read_names(body)
+        self.names.note(schema, name)
         if not self._wanted(schema, name):
             return Table(f"{schema}.{name}", -1)
         found = read_table_map(body, self._mariadb)

@@ -31,7 +31,9 @@ _FIRST_ROW_BYTES = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The server that a session reads from. name: of the source. uuid: empty for MariaDB. log_name: as SourceInfo's."""
+    """The server that a session reads from. name: of the source. uuid: empty for MariaDB. log_name: as SourceInfo's.
+    folds_names: as Decoder has it.
+    """
 
     kind: str
     name: str
@@ -39,6 +41,7 @@ class Origin:
     uuid: str
     server_id: int
     log_name: str
+    folds_names: bool = False
     _described: dict[str, SourceInfo] = field(default_factory=dict, compare=False)
 
     def describe(self, identity: str) -> SourceInfo:
@@ -122,6 +125,7 @@ class BatchReader:
             resume.open,
             shapes,
             transaction_metadata=transaction_metadata,
+            folds_names=origin.folds_names,
         )
 
     def read(self, events: Sequence[bytes], received_at: float) -> Iterator[Batch]:

@@ -260,6 +260,7 @@ class MysqlSource(Source):
                 asking.uuid,
                 int(asking.settings.get("server_id", 0)),
                 end.file.rpartition(".")[0],
+                asking.settings.get("lower_case_table_names", "0") != "0",
             )
             executed = None if resume.executed is None else type(asking.read_executed()).parse(resume.executed)
             before = asking.read_gtids_before(resume.place) if _may_go_over(resume, asking) else None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+import pymysql
 import pytest
 
-from tests.mariadb import Schema
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from tests.mariadb import Schema, fresh_schema
 from tests.mysql_source import read_all, seen, streaming
 
 TABLE = "CREATE TABLE {} (id INT PRIMARY KEY, note VARCHAR(40))"
@@ -89,3 +92,54 @@ def test_statements_of_any_kind_neither_stop_the_stream_nor_show_what_is_in_them
     numbers = [str(number) for number in range(len(ODD) + 1)]
     assert [(change.op, change.after and change.after["id"]) for change in changes] == [("I", one) for one in numbers]
     assert not any("VALUES" in line or "comment" in line for line in told(caplog))
+
+
+SPELLED = (
+    "INSERT INTO {0} VALUES (1)",
+    "TRUNCATE TABLE {0}",
+    "INSERT INTO {0} VALUES (2)",
+    "ALTER TABLE {0} ADD n INT",
+)
+
+
+def follow_another_spelling(schema: Schema, table: str, written: str, run: Callable[..., None]) -> None:
+    """Statements of a table whose name they write in another way than row events have it."""
+    schema.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)")
+    with streaming(schema, tables=[f"{schema.name}.{table}"]) as source:
+        run(*(statement.format(written) for statement in SPELLED), f"DROP TABLE {written}")
+        batches = read_all(source, schema)
+    assert [change.table for change in seen(batches)] == [f"{schema.name}.{table}"] * 2
+    assert [str(one.relation) for batch in batches for one in batch.truncates] == [f"{schema.name}.{table}"]
+    assert [(str(one.relation), one.text) for batch in batches for one in batch.statements] == [
+        (f"{schema.name}.{table}", f"{words} {schema.name}.{table}") for words in ("ALTER TABLE", "DROP TABLE")
+    ]
+
+
+@pytest.mark.behaviour("B1", "B8")
+def test_statements_of_a_client_whose_character_set_is_not_utf_8_are_followed(every_schema: Schema) -> None:
+    def run(*statements: str) -> None:
+        with (
+            pymysql.connect(
+                host=every_schema.host,
+                port=every_schema.port,
+                user="root",
+                database=every_schema.name,
+                charset="latin1",
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            for statement in statements:
+                cursor.execute(statement)
+                connection.commit()
+
+    follow_another_spelling(every_schema, "été", "`été`", run)
+
+
+@pytest.mark.soak
+@pytest.mark.behaviour("B1", "B8")
+def test_statements_that_write_names_in_other_cases_are_followed_where_the_server_does_so() -> None:
+    with (
+        EmbeddedMariadb(settings={"lower_case_table_names": "1"}) as server,
+        fresh_schema(server.host, server.port, server.version, "s") as schema,
+    ):
+        follow_another_spelling(schema, "orders", "S.Orders", schema.execute)
