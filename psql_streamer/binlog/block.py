@@ -165,6 +165,7 @@ class BlockBuilder:
             threads=threads if threads.any() else None,
         )
         block = Block(b"".join((*self._data, PADDING)))
+        self._data.clear()  # they may be large, and are in the block
         walked = walk(block, self._parts)
         tx, part = np.array(self._tx_of_item, np.int64), np.array(self._part_of_item, np.int64)
         both = np.array(self._op_of_part, np.uint8) == RowOp.UPDATE
@@ -177,6 +178,7 @@ class BlockBuilder:
         if len(walked.at):
             cells = find_cells(block.u8, walked, self._look_up_layouts(walked.images), self._shapes.layouts.arrays)
             texts = CellTexts(block, cells, self._shapes.layouts.cell_types)
+            del block
             table = self._build_table(cells, texts, walked.images, rows, tx, part, numbered, table_seq)
         made = Made(
             transactions,

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.binlog.cell_types import CellType
@@ -79,6 +80,17 @@ class CellBytes:
         return [data[start:end] for start, end in zip(self.start.tolist(), self.end.tolist(), strict=True)]
 
 
+_LONG_BYTES, _LEAST_TOTAL_BYTES = 64, 4096
+
+
+def are_long(cells: CellBytes) -> bool:
+    """Whether cells are better read one by one than with numbers for each of their bytes, which take eight times as
+    much memory or more.
+    """
+    total = int((cells.end - cells.start).sum())
+    return total > _LEAST_TOTAL_BYTES and total > _LONG_BYTES * len(cells)
+
+
 class Texts(NamedTuple):
     """A text for each cell: where it begins and ends in `data`, which may have more."""
 
@@ -104,3 +116,24 @@ def slice_grid(grid: Bytes, first: Index | int, last: Index | int) -> Texts:
     lines, width = grid.shape
     begins = np.arange(lines, dtype=np.int64) * width
     return Texts(grid.reshape(-1), begins + first, begins + last)
+
+
+def take_spans(data: Bytes, start: Index, end: Index, null: NDArray[np.bool_]) -> pa.Array:
+    """Runs of the bytes as `binary`, wherever each lies.
+
+    0, start0, end0, start1, end1, ... are the offsets of an Arrow array over the bytes as they lie: every odd element
+    is a value and every even one the gap before it. Taking the odd ones copies just the values.
+    """
+    if not len(start):
+        return pa.array([], pa.binary())
+    wide = len(data) > _MAX_INT32
+    bounds = np.empty(2 * len(start) + 2, np.int64 if wide else np.int32)
+    bounds[0], bounds[-1] = 0, len(data)
+    bounds[1:-1:2], bounds[2:-1:2] = start, end
+    kind = pa.large_binary() if wide else pa.binary()
+    spans = pa.Array.from_buffers(kind, len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    values = spans.take(pa.array(np.arange(1, len(bounds) - 1, 2), mask=null if null.any() else None))
+    return values.cast(pa.binary()) if wide else values
+
+
+_MAX_INT32 = 2**31 - 1

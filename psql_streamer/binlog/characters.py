@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
+
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.binlog.cell_bytes import PADDING, Block, CellBytes, Texts, join_texts, look_up_texts
+from psql_streamer.binlog.cell_bytes import PADDING, Block, Bytes, CellBytes, Texts, are_long, join_texts, look_up_texts
 from psql_streamer.binlog.charsets import decode_characters, has_ascii
 from psql_streamer.binlog.events import decompress
 from psql_streamer.binlog.reader import Reader
@@ -15,6 +17,7 @@ from psql_streamer.model import Index
 
 _HEX = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)
 _BACKSLASH_X = np.frombuffer(rb"\x", np.uint16)[0]
+_BEYOND_ASCII = 0x80
 
 
 def recode_characters(cells: CellBytes) -> Texts:
@@ -30,6 +33,9 @@ def find_non_ascii(cells: CellBytes) -> NDArray[np.bool_]:
     """For each text whether it has to be decoded: the others are UTF-8 as they are."""
     if not has_ascii(cells.type.codec):
         return np.ones(len(cells), np.bool_)
+    if are_long(cells):
+        data, spans = cells.block.u8, zip(cells.start.tolist(), cells.end.tolist(), strict=True)
+        return np.array([end > start and data[start:end].max() >= _BEYOND_ASCII for start, end in spans], np.bool_)
     high = cells.block.beyond_ascii
     return np.asarray(high[cells.end] > high[cells.start])
 
@@ -80,15 +86,34 @@ def _render_hex(cells: CellBytes, sizes: Index) -> Texts:
     """sizes: bytes that each is to have, zero bytes at the end."""
     begins = np.zeros(len(cells) + 1, np.int64)
     np.cumsum(sizes + 1, out=begins[1:])
-    units = np.full(int(begins[-1]), _HEX[0], np.uint16)
-    units[begins[:-1]] = _BACKSLASH_X
     lengths = cells.end - cells.start
     if (lengths > sizes).any():
         raise ProtocolError("a BINARY value is longer than its column")
+    if are_long(cells):
+        return Texts(_render_long_hex(cells, begins), begins[:-1] * 2, begins[1:] * 2)
+    units = np.full(int(begins[-1]), _HEX[0], np.uint16)
+    units[begins[:-1]] = _BACKSLASH_X
     there = np.zeros(len(cells) + 1, np.int64)
     np.cumsum(lengths, out=there[1:])
     units[expand_ranges(begins[:-1] + 1, there)] = _HEX[cells.block.u8[expand_ranges(cells.start, there)]]
     return Texts(units.view(np.uint8), begins[:-1] * 2, begins[1:] * 2)
+
+
+def _render_long_hex(cells: CellBytes, begins: Index) -> Bytes:
+    """Value by value, each in pieces. begins: of each, in units of two digits."""
+    found = np.full(int(begins[-1]) * 2, ord("0"), np.uint8)
+    read, write = memoryview(cells.block.data), found.data
+    for start, end, begin in zip(cells.start.tolist(), cells.end.tolist(), (begins[:-1] * 2).tolist(), strict=True):
+        write[begin : begin + 2] = rb"\x"
+        for at in range(start, end, _PIECE_BYTES):
+            digits = hexlify(read[at : min(at + _PIECE_BYTES, end)])
+            to = begin + 2 + 2 * (at - start)
+            write[to : to + len(digits)] = digits
+    return found
+
+
+_PIECE_BYTES = 1 << 16
+"""Of a long value that is rendered at once."""
 
 
 def decode_enum_labels(cells: CellBytes) -> Texts:

@@ -16,7 +16,7 @@ it comes again, as many of its changes are left out. Until then the standing sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,7 +92,7 @@ class Decoder:
         self._held: HeldTransaction | None = None  # the open transaction, if it is an XA transaction
         self.replayed = 0
 
-    def decode(self, binlog: Sequence[bytes]) -> Iterator[Decoded]:
+    def decode(self, binlog: Iterable[bytes]) -> Iterator[Decoded]:
         """Whole events in their order, each without the OK byte in front of it.
 
         Gives what they hold: one piece, or more where the source changes, or where they hold more than `most_bytes`.
@@ -108,6 +108,7 @@ class Decoder:
             if self._block.nbytes >= self._most_bytes:
                 yield self._finish()
             self._read(header, body)
+        body = b""  # the last one may be large, and is in the block
         yield self._finish()
 
     @property

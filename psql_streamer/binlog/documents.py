@@ -57,11 +57,16 @@ _DEEPEST_DOCUMENT = 100
 """The server refuses deeper documents (JSON_DOCUMENT_MAX_DEPTH)."""
 
 
+_PIECE_ELEMENTS = 1024
+"""Of an object or array that are joined at once: a short text by itself takes some fifty bytes."""
+
+
 def _decode_document(value: bytes) -> bytes:
     if not value:
         return b"null"
     reader = _JsonReader(len(value))
-    return reader.read(value[0], value[1:], 0).encode()
+    # A view, because each element is read from where it begins up to the end of what holds it.
+    return reader.read(value[0], memoryview(value)[1:], 0).encode()
 
 
 class _JsonReader:
@@ -70,7 +75,7 @@ class _JsonReader:
     def __init__(self, size: int) -> None:
         self._left = size
 
-    def read(self, kind: int, data: bytes, depth: int) -> str:
+    def read(self, kind: int, data: memoryview, depth: int) -> str:
         """The text of a value. data: from where it begins."""
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST_DOCUMENT:
@@ -89,10 +94,10 @@ class _JsonReader:
             return _quote_text(_take(data, at, length))
         if kind == _OPAQUE:
             length, at = _read_length(data, 1)
-            return render_opaque(data[0], _take(data, at, length))
+            return render_opaque(data[0], bytes(_take(data, at, length)))
         raise _make_json_error()
 
-    def _read_container(self, kind: int, data: bytes, depth: int) -> str:
+    def _read_container(self, kind: int, data: memoryview, depth: int) -> str:
         wide = 4 if kind in (_LARGE_OBJECT, _LARGE_ARRAY) else 2
         is_object = kind in (_SMALL_OBJECT, _LARGE_OBJECT)
         count, size = _read_integer(data, 0, wide), _read_integer(data, wide, wide)
@@ -101,16 +106,21 @@ class _JsonReader:
         values = entries + count * (wide + 2) * is_object
         if values + count * (wide + 1) > len(held):
             raise _make_json_error()
-        found = [self._read_element(held, values + place * (wide + 1), wide, depth) for place in range(count)]
-        if not is_object:
-            return f"[{', '.join(found)}]"
-        keys = [self._read_key(held, entries + place * (wide + 2), wide) for place in range(count)]
-        return "{" + ", ".join(f"{key}: {value}" for key, value in zip(keys, found, strict=True)) + "}"
+        pieces: list[str] = []
+        texts: list[str] = []
+        for place in range(count):
+            text = self._read_element(held, values + place * (wide + 1), wide, depth)
+            texts.append(f"{self._read_key(held, entries + place * (wide + 2), wide)}: {text}" if is_object else text)
+            if len(texts) == _PIECE_ELEMENTS:
+                pieces.append(", ".join(texts))
+                texts.clear()
+        found = ", ".join([*pieces, *texts])
+        return "{" + found + "}" if is_object else f"[{found}]"
 
-    def _read_key(self, held: bytes, entry: int, wide: int) -> str:
+    def _read_key(self, held: memoryview, entry: int, wide: int) -> str:
         return _quote_text(_take(held, _read_integer(held, entry, wide), _read_integer(held, entry + wide, 2)))
 
-    def _read_element(self, held: bytes, entry: int, wide: int, depth: int) -> str:
+    def _read_element(self, held: memoryview, entry: int, wide: int, depth: int) -> str:
         kind = held[entry]
         inlined = kind == _LITERAL or (kind in _INTEGERS and _INTEGERS[kind][0] <= wide)
         at = entry + 1 if inlined else _read_integer(held, entry + 1, wide)
@@ -121,17 +131,17 @@ def _make_json_error() -> ProtocolError:
     return ProtocolError("a JSON value does not have MySQL's binary form")
 
 
-def _take(data: bytes, at: int, size: int) -> bytes:
+def _take(data: memoryview, at: int, size: int) -> memoryview:
     if at + size > len(data):
         raise _make_json_error()
     return data[at : at + size]
 
 
-def _read_integer(data: bytes, at: int, width: int) -> int:
+def _read_integer(data: memoryview, at: int, width: int) -> int:
     return int.from_bytes(_take(data, at, width), "little")
 
 
-def _read_length(data: bytes, at: int) -> tuple[int, int]:
+def _read_length(data: memoryview, at: int) -> tuple[int, int]:
     """A length of 7 bits a byte, the lowest first, and where it ends."""
     found = 0
     for place in range(5):
@@ -148,15 +158,15 @@ def _look_up_literal(number: int) -> str:
     return _LITERALS[number]
 
 
-def _decode_double(data: bytes) -> str:
+def _decode_double(data: memoryview) -> str:
     value = float(np.frombuffer(data, "<f8")[0])
     if value != value or value in (float("inf"), float("-inf")):
         raise _make_json_error()
     return repr(value).replace("e+", "e")
 
 
-def _quote_text(text: bytes) -> str:
+def _quote_text(text: memoryview) -> str:
     try:
-        return json.dumps(text.decode(), ensure_ascii=False)
+        return json.dumps(str(text, "utf-8"), ensure_ascii=False)
     except UnicodeDecodeError:
         raise _make_json_error() from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from psql_streamer.binlog import events
 from psql_streamer.binlog.events import CHECKSUM_BYTES, HEADER_BYTES, EventType, Header
@@ -24,7 +24,7 @@ class EventStream:
     def __str__(self) -> str:
         return f"{self.file}:{self.at}"
 
-    def read(self, binlog: Sequence[bytes]) -> Iterator[tuple[Header, bytes]]:
+    def read(self, binlog: Iterable[bytes]) -> Iterator[tuple[Header, bytes]]:
         """Header and body of each event, those of compressed transactions included. ProtocolError as Decoder.decode."""
         for event in binlog:
             header = events.read_header(event)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from psql_streamer.binlog import characters, documents, numbers, times
-from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts
+from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts, take_spans
 from psql_streamer.binlog.cell_types import CellType, Kind
 from psql_streamer.binlog.walk import Cells
 from psql_streamer.model import Index
@@ -64,25 +64,8 @@ class CellTexts:
         self._data = np.concatenate(parts)
 
     def take(self, cells: Index) -> pa.Array:
-        """Some of the cells as `binary`.
-
-        0, start0, end0, start1, end1, ... are the offsets of an Arrow array over the bytes as they lie: every odd
-        element is a value and every even one the gap before it. Taking the odd ones copies just the values.
-        """
-        if not len(cells):
-            return pa.array([], pa.binary())
-        wide = len(self._data) > _MAX_INT32
-        bounds = np.empty(2 * len(cells) + 2, np.int64 if wide else np.int32)
-        bounds[0], bounds[-1] = 0, len(self._data)
-        bounds[1:-1:2], bounds[2:-1:2] = self._start[cells], self._end[cells]
-        kind = pa.large_binary() if wide else pa.binary()
-        spans = pa.Array.from_buffers(kind, len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(self._data)])
-        null = self._null[cells]
-        values = spans.take(pa.array(np.arange(1, len(bounds) - 1, 2), mask=null if null.any() else None))
-        return values.cast(pa.binary()) if wide else values
-
-
-_MAX_INT32 = 2**31 - 1
+        """Some of the cells as `binary`."""
+        return take_spans(self._data, self._start[cells], self._end[cells], self._null[cells])
 
 
 def _group_by_kind(cells: Cells) -> list[tuple[int, Index]]:

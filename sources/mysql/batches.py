@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from psql_streamer.binlog.decoded import Decoded
@@ -128,7 +128,7 @@ class BatchReader:
             folds_names=origin.folds_names,
         )
 
-    def read(self, events: Sequence[bytes], received_at: float) -> Iterator[Batch]:
+    def read(self, events: Iterable[bytes], received_at: float) -> Iterator[Batch]:
         """What events hold. received_at: as Batch has it."""
         for decoded in self._decoder.decode(events):
             if self._decoder.replayed > self._replayed:

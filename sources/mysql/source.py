@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from psql_streamer.binlog.events import EventType
@@ -75,6 +75,13 @@ def _may_go_over(resume: BinlogPosition, asking: Session) -> bool:
     """
     by_place = resume.open is not None and resume.open.gtid is None
     return asking.is_mariadb and resume.executed is None and not by_place
+
+
+def _give_away(events: list[bytes]) -> Iterator[bytes]:
+    """One after the other, so that none stays that was read: it may be large."""
+    events.reverse()
+    while events:
+        yield events.pop()
 
 
 class MysqlSource(Source):
@@ -338,7 +345,7 @@ class MysqlSource(Source):
         events = stream.buffer.take(self._settings.batch_size, self._compute_block_bytes(reader))
         self._buffered_since = time.monotonic()
         self._linger.note_block(self._buffered_since, sum(map(len, events)))
-        self._waiting.extend(reader.read(events, stream.heard_at))
+        self._waiting.extend(reader.read(_give_away(events), stream.heard_at))
         if reader.take_news_of_tables():
             self._server.look_again()
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from psql_streamer.binlog import characters, documents, numbers
-from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts
+from psql_streamer.binlog.cell_bytes import Block, CellBytes, Texts, take_spans
 from psql_streamer.binlog.cell_types import CellType, Kind
-from psql_streamer.cells import expand_ranges
 from psql_streamer.model import Index
 from sources.mysql.snapshot.text_rows import TextRows, Values
 
@@ -82,26 +80,14 @@ def render_column(rows: TextRows, number: int, column: TableColumn) -> pa.Array:
 
 
 def _as_they_are(block: Block, values: Values) -> pa.Array:
-    return _gather_texts(block.u8, values.start, values.end, values.null)
+    return take_spans(block.u8, values.start, values.end, values.null)
 
 
 def _make_array(texts: Texts, there: Index, count: int) -> pa.Array:
     """There are texts of some of the rows; the others are NULL."""
     start, end, null = np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, np.bool_)
     start[there], end[there], null[there] = texts.start, texts.end, False
-    return _gather_texts(texts.data, start, end, null)
-
-
-def _gather_texts(data: NDArray[np.uint8], start: Index, end: Index, null: NDArray[np.bool_]) -> pa.Array:
-    count = len(start)
-    if not count:
-        return pa.array([], pa.binary())
-    bounds = np.zeros(count + 1, np.int64)
-    np.cumsum(end - start, out=bounds[1:])
-    chosen = data[expand_ranges(start, bounds)]
-    validity = None if not null.any() else pa.array(~null).buffers()[1]
-    found = pa.Array.from_buffers(pa.large_binary(), count, [validity, pa.py_buffer(bounds), pa.py_buffer(chosen)])
-    return found.cast(pa.binary())
+    return take_spans(texts.data, start, end, null)
 
 
 def _decode_characters(cells: CellBytes) -> Texts:
