@@ -290,7 +290,8 @@ class Decoder:
 
     def _require_rows(self, statement: Statement, query: Query) -> None:
         """SourceRefused where a statement changed rows, or took back those that were given."""
-        if statement.kind is StatementKind.ROWS and statement.schema not in _SYSTEM_SCHEMAS:
+        of_system_table = statement.schema in _SYSTEM_SCHEMAS and not statement.calls_function
+        if statement.kind is StatementKind.ROWS and not of_system_table:
             raise SourceRefused(
                 f"the binlog has {statement.words} in {query.schema!r} as a statement, not as rows, of session "
                 f"{query.thread_id} before {self._stream}: {hide_values(query.statement)}",

@@ -44,6 +44,11 @@ class Statement(NamedTuple):
         return ((self.schema, self.table), *self.others) if self.table else ()
 
     @property
+    def calls_function(self) -> bool:
+        """Whether it is a call of a stored function: what it names is that, and not the tables that change."""
+        return self.words in _CALLS
+
+    @property
     def drops_schema(self) -> bool:
         """Whether all tables of a schema are dropped with it."""
         return self.words in ("DROP DATABASE", "DROP SCHEMA")

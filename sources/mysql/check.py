@@ -67,7 +67,8 @@ _SETTINGS = (
         "binlog_row_image",
         _is("FULL"),
         Severity.WARNING,
-        "binlog_row_image is {}: events lack the columns that a change did not touch",
+        "binlog_row_image is {}: events lack the columns that a change did not touch, with MINIMAL also those that an "
+        "INSERT does not name",
         "SET GLOBAL binlog_row_image = 'FULL', for sessions that begin afterwards, and the same in the server's my.cnf",
     ),
     _Setting(

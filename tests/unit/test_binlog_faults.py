@@ -238,6 +238,8 @@ def test_rows_that_were_rolled_back_behind_their_delivery_stop() -> None:
         (b"replace into `mysql` . `t` values (1)", False),
         (b"INSERT INTO t SELECT * FROM mysql.user", True),
         (b"INSERT INTO a.mysql VALUES (1)", True),
+        (b"SELECT `mysql`.`f`(1)", True),
+        (b"DO sys.f(1)", True),
         (b"DELETE t, mysql.x FROM t", True),
         (b"/* mysql.t */ update t set v = 1", True),
         (b"-- a line\nLOAD DATA INFILE 'x' INTO TABLE t", True),
