@@ -57,7 +57,7 @@ def read_rows(connection: Any, sql: str, most_bytes: int) -> TextRows:
     for _ in range(width + 1):  # what the columns are, and the packet behind that
         connection._read_packet()
     packets, size, cut = _read_packets(connection, most_bytes)
-    block = Block(b"".join(packets) + PADDING)
+    block = Block(b"".join((*packets, PADDING)))
     return TextRows(block, _take_apart(block, packets, width), len(packets), size, cut)
 
 
