@@ -52,7 +52,7 @@ def _check_table(
     table: PolledTable, options: SqlOptions, database: Database, connection: Connection
 ) -> Iterator[Finding]:
     table.look(connection)
-    table.require_unique_key(connection)
+    table.require_unique_key()
     table.find_largest(connection)  # which needs the right to read it
     if start := options.find_start_key(table.options):
         table.require_start(start)

@@ -14,7 +14,7 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from sources.missing_library import explain_missing_library
 from sources.sql.engines.kinds import make_engine
-from sources.sql.server_errors import from_sqlalchemy, is_about_columns
+from sources.sql.server_errors import from_sqlalchemy, is_about_a_lock, is_about_columns
 
 Result = TypeVar("Result")
 
@@ -26,14 +26,18 @@ class ColumnsDiffer(SourceRefused):
     """A statement names a column that is not there, or not of that type."""
 
 
+class TableLocked(SourceUnavailable):
+    """The server gave up a statement that waited for a table, and does others."""
+
+
 class Database:
     """Opened when it is looked at. For one thread; `interrupt` may be called from any.
 
-    timeout: seconds for each look.
+    timeout: seconds for each look. lock_timeout: for the lock of a table, where the server ends such a wait.
     """
 
-    def __init__(self, url: URL, timeout: float) -> None:
-        self.kind = make_engine(url, timeout)
+    def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
+        self.kind = make_engine(url, timeout, lock_timeout)
         self._url = url
         self._timeout = timeout
         self._engine: Engine | None = None
@@ -67,7 +71,9 @@ class Database:
             if self.interrupted:
                 raise SourceUnavailable(f"interrupted while {doing}") from None
             refused = from_sqlalchemy(error, self._url, doing)
-            raise (ColumnsDiffer(refused.what, refused.remedy) if is_about_columns(error) else refused) from None
+            if is_about_columns(error):
+                raise ColumnsDiffer(refused.what, refused.remedy) from None
+            raise (TableLocked(refused.what, refused.remedy) if is_about_a_lock(error) else refused) from None
 
     def interrupt(self) -> None:
         """End the look that is under way, and every later one."""

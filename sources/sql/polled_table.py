@@ -17,7 +17,9 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.model import Column, Relation, TextType
 from psql_streamer.pgtypes.builtin import OIDS
 from sources.sql import values
+from sources.sql.basis import Basis, KeyType
 from sources.sql.engines.engine import AnyEngine, Described, make_type
+from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.options import TableOptions
 from sources.sql.settling import Key
@@ -78,6 +80,7 @@ class PolledTable:
         self.schema = self.name.schema or default_schema
         self._engine = engine
         self._described: tuple[Described, ...] = ()
+        self._keys = TableKeys()
         self._keyed = Keyed(options.key, options.key)
         self._query = sa.text(f"({_escape_parameters(options.query)}) {_QUERY_ALIAS}")
         self._from: sa.FromClause = sa.table(self.name.table, schema=self.name.schema or None)
@@ -102,6 +105,13 @@ class PolledTable:
         """Whether a part of its key is a time, which is not given when the row is written."""
         return any(self._find(name).type.like.oid in _TIMES for name in self.key)
 
+    @property
+    def basis(self) -> Basis:
+        """What its keys rest on."""
+        columns = [self._find(name) for name in self.key]
+        types = () if self.is_query else tuple(KeyType(one.type.native, one.is_integer) for one in columns)
+        return Basis(self.key, types, self._keys.identity)
+
     def convert_key(self, key: Key) -> Key:
         """A key of a position, whose integers may have been texts."""
         return tuple(
@@ -116,7 +126,8 @@ class PolledTable:
             self._from = sa.text(_escape_parameters(self.options.query)).columns(*columns).subquery(_QUERY_ALIAS)
         else:
             self._from = sa.table(self.name.table, *columns, schema=self.name.schema or None)
-        self._keyed = self._find_key(connection)
+        self._keys = self._read_keys(connection)
+        self._keyed = self._find_key()
         for name in (*self.key, *self.options.columns, *self.options.text, *filter(None, [self.options.timestamp])):
             self._find(name)
         for name in self.key:
@@ -125,24 +136,30 @@ class PolledTable:
             self._require_moments(self._find(self.options.timestamp))
         return self._make_shape()
 
-    def require_unique_key(self, connection: Connection) -> None:
-        """SourceRefused when several rows may have the same key: a batch could end between them."""
-        if self.is_query or self._is_view(connection):
+    def require_unique_key(self) -> None:
+        """SourceRefused when several rows may have the same key, for a batch could end between them, or when the
+        database shows only some rows.
+        """
+        if self._keys.problem:
+            raise SourceRefused(self._keys.problem, self._keys.remedy)
+        if self.is_query or self._keys.is_view or self._keys.cover(self.key):
             return
-        inspector, place = sa.inspect(connection), (self.name.table, self.name.schema or None)
-        unique: list[Sequence[str | None]] = [inspector.get_pk_constraint(*place)["constrained_columns"]]
-        unique += [one["column_names"] for one in inspector.get_unique_constraints(*place)]
-        unique += [one["column_names"] for one in inspector.get_indexes(*place) if _is_unique(one)]
-        if not any(columns and set(columns) <= set(self.key) for columns in unique):
-            raise SourceRefused(
-                f"table {self.id}: its key ({', '.join(self.key)}) is not unique, and rows with equal keys could be "
-                "left out",
-                "add the columns of the primary key to it",
-            )
+        invalid = ", ".join(self._keys.invalid)
+        raise SourceRefused(
+            f"table {self.id}: its key ({', '.join(self.key)}) is not unique, and rows with equal keys could be "
+            "left out",
+            f"index {invalid} is not valid: remove the rows that are there twice and REINDEX it, or name another key"
+            if invalid
+            else "add the columns of the primary key to it",
+        )
+
+    def has_the_same_keys(self, connection: Connection) -> bool:
+        """Whether all is as it was in the last look, of what a change could make rows be left out."""
+        return self._read_keys(connection) == self._keys
 
     def has_index(self, connection: Connection) -> bool:
         """Whether an index begins with the key, so that a poll need not read the whole table."""
-        if self.is_query or self._is_view(connection):
+        if self.is_query or self._keys.is_view:
             return True  # nobody can say
         inspector, place = sa.inspect(connection), (self.name.table, self.name.schema or None)
         leading: list[Sequence[str | None]] = [inspector.get_pk_constraint(*place)["constrained_columns"]]
@@ -180,6 +197,13 @@ class PolledTable:
             chosen = chosen.where(self._make_behind_condition(cursor))
         return self._read_key(connection, chosen.order_by(*(one.desc() for one in self._list_key_columns())).limit(1))
 
+    def find_last_keys(self, connection: Connection, most: int) -> list[Key]:
+        """The largest keys, the largest first."""
+        chosen = self._select_key().order_by(*(one.desc() for one in self._list_key_columns())).limit(most)
+        with connection.execute(chosen) as result:
+            found = result.cursor.fetchall() if result.cursor is not None else []
+        return [tuple(map(self._convert_key_value, self.key, row)) for row in found]
+
     def find_smallest(self, connection: Connection) -> Key | None:
         """The smallest key; None when there are no rows."""
         return self._read_key(connection, self._select_key().order_by(*self._list_key_columns()).limit(1))
@@ -214,26 +238,33 @@ class PolledTable:
             chosen = chosen.where(sa.text(f"({_escape_parameters(self.options.where)})"))
         connection.execute(chosen.limit(0)).close()
 
-    def make_rows_statement(self, cursor: Key | None, to: Key, most: int) -> sa.Select[Any]:
-        """Rows behind the cursor, up to a key, at most so many."""
+    def make_rows_statement(
+        self, cursor: Key | None, to: Key, most: int, skipped: Sequence[Key] = ()
+    ) -> sa.Select[Any]:
+        """Rows behind the cursor, up to a key, at most so many, without those that have a key of `skipped`."""
         columns = [self._find(name) for name in (*self._names, *self.key)]
         selected = [one.select(self._look_up_column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
         chosen = sa.select(*selected).select_from(self._from).where(*self._make_range_conditions(cursor, to))
         if self.options.where:
             chosen = chosen.where(sa.text(f"({_escape_parameters(self.options.where)})"))
+        if skipped:
+            chosen = chosen.where(self._make_other_condition(skipped))
         return chosen.order_by(*self._list_key_columns()).limit(most)
 
-    def read_rows(self, connection: Connection, cursor: Key | None, to: Key, most: int) -> Rows | None:
-        """Rows behind the cursor, up to a key; None for none. ShapeChanged when the columns are others by now."""
-        with connection.execute(self.make_rows_statement(cursor, to, most)) as result:
+    def read_rows(
+        self, connection: Connection, cursor: Key | None, to: Key, most: int, skipped: Sequence[Key] = ()
+    ) -> Rows | None:
+        """Rows behind the cursor, up to a key; None for none. ShapeChanged when columns or keys are others by now."""
+        with connection.execute(self.make_rows_statement(cursor, to, most, skipped)) as result:
             found = result.cursor.fetchall() if result.cursor is not None else []
         if not found:
             return None
         # What was read holds a lock, or a snapshot, in which the columns cannot change.
         before = self._described
-        if not self.is_query and [(one.name, one.type) for one in self._describe(connection)] != [
-            (one.name, one.type) for one in before
-        ]:
+        if not self.is_query and (
+            [(one.name, one.type) for one in self._describe(connection)] != [(one.name, one.type) for one in before]
+            or not self.has_the_same_keys(connection)
+        ):
             raise ShapeChanged
         return self._make_rows(list(zip(*found, strict=True)))
 
@@ -287,12 +318,13 @@ class PolledTable:
             f"correct its entry in tables: {_describe_columns(self._described)}",
         )
 
-    def _find_key(self, connection: Connection) -> Keyed:
+    def _read_keys(self, connection: Connection) -> TableKeys:
+        return TableKeys() if self.is_query else self._engine.read_keys(connection, self.name)
+
+    def _find_key(self) -> Keyed:
         if self.is_query:
             return Keyed(self.options.key, self.options.key)
-        primary = tuple(
-            sa.inspect(connection).get_pk_constraint(self.name.table, self.name.schema or None)["constrained_columns"]
-        )
+        primary = self._keys.primary
         key = self.options.key or primary
         if not key:
             raise SourceRefused(
@@ -301,13 +333,6 @@ class PolledTable:
             )
         shown = set(self._names)
         return Keyed(key, primary if primary and set(primary) <= shown else key)
-
-    def _is_view(self, connection: Connection) -> bool:
-        inspector, schema = sa.inspect(connection), self.name.schema or None
-        views = inspector.get_view_names(schema)
-        if connection.dialect.name == "postgresql":
-            views = [*views, *inspector.get_materialized_view_names(schema)]
-        return self.name.table in views
 
     def _require_moments(self, column: Described) -> None:
         if column.type.like.oid not in _MOMENTS or column.name not in self._names:
@@ -401,16 +426,16 @@ class PolledTable:
             cases.append(sa.and_(*equal, column > value if ahead else column < value))
         return sa.and_(columns[0] >= bound[0] if ahead else columns[0] <= bound[0], sa.or_(*cases))
 
+    def _make_other_condition(self, keys: Sequence[Key]) -> sa.ColumnElement[bool]:
+        """That a row has none of these keys."""
+        if len(self.key) == 1:
+            return self._list_key_columns()[0].not_in([self._bind_key(one) for one in keys])
+        return sa.and_(*(sa.not_(self._make_equal_condition(one)) for one in keys))
+
     def _make_equal_condition(self, key: Key) -> sa.ColumnElement[bool]:
         return sa.and_(
             *(column == of for column, of in zip(self._list_key_columns(), self._bind_key_values(key), strict=True))
         )
-
-
-def _is_unique(index: Any) -> bool:
-    """Of all rows, and of columns alone."""
-    partial = any(name.endswith("_where") for name in index.get("dialect_options", {}))
-    return bool(index["unique"]) and None not in index["column_names"] and not partial
 
 
 def _as_text(column: Described) -> Described:

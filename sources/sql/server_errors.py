@@ -53,6 +53,9 @@ _BY_TEXT = {
 }
 """For drivers and moments that give nothing but a text, in lower case."""
 
+_LOCK_STATES, _LOCK_NUMBERS = ("55P03", "57014"), (1205,)
+"""lock_timeout and statement_timeout of PostgreSQL; lock_wait_timeout of MySQL and MariaDB."""
+
 _COLUMN_STATES, _COLUMN_NUMBERS, _COLUMN_TEXT = ("42703", "42883", "42846"), (1054,), "no such column"
 
 
@@ -63,6 +66,11 @@ def is_about_columns(error: sa.exc.SQLAlchemyError) -> bool:
         or _find_error_number(error) in _COLUMN_NUMBERS
         or _COLUMN_TEXT in _read_message(error).lower()
     )
+
+
+def is_about_a_lock(error: sa.exc.SQLAlchemyError) -> bool:
+    """Whether the server gave up a statement that waited, for a lock or for itself; it does others."""
+    return _find_sqlstate(error) in _LOCK_STATES or _find_error_number(error) in _LOCK_NUMBERS
 
 
 def from_sqlalchemy(error: sa.exc.SQLAlchemyError, url: URL, doing: str) -> SourceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import zlib
@@ -34,13 +35,17 @@ from psql_streamer.model import (
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgtypes import casts
 from sources.sql.check import check_source
-from sources.sql.database import Database
+from sources.sql.database import Database, TableLocked
+from sources.sql.locked_tables import LOCK_SECONDS, LockedTables
 from sources.sql.options import BEGINNING, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows
 from sources.sql.progress import Piece, Progress
+from sources.sql.settling import Key
 from sources.sql.watched_table import WatchedTable
 
 KIND = "sql"
+
+log = logging.getLogger(__name__)
 
 _RECHECK_SECONDS = 0.1
 """Between two looks at transactions that rows wait for."""
@@ -68,7 +73,9 @@ class SqlSource(Source):
         self._settings = options
         self._fits = fits
         self._url = options.engine_url
-        self._database = Database(self._url, options.timeout)
+        of_several = min(LOCK_SECONDS, options.timeout) if len(options.tables) > 1 else options.timeout
+        self._database = Database(self._url, options.timeout, of_several)
+        self._locked = LockedTables(options.timeout)
         self._tables: dict[str, WatchedTable] = {}
         self._shapes: dict[str, Relation] = {}
         self._identity: Mapping[str, str] = {}
@@ -184,11 +191,12 @@ class SqlSource(Source):
         unsaid = False
         for table in made:
             if table.id in progress.cursors:
-                _require_the_same_key(table, progress)
-                progress = progress.with_keys_of(table.id, table.table.convert_key)
+                table.require_basis(progress.bases[table.id], progress.cursors[table.id])
+                progress = progress.with_keys_of(table.id, table.basis, table.table.convert_key)
             else:
-                progress = progress.with_table(table.id, table.table.key, table.start_key())
+                progress = progress.with_table(table.id, table.basis, *table.find_start())
                 unsaid = unsaid or self._settings.find_start(table.table.options) != (BEGINNING,)
+            table.skipped = progress.skipped.get(table.id, ())
         if unknown := sorted(piece.table for piece in progress.pieces if piece.table not in tables):
             raise PositionRefused(
                 f"the position is in the middle of rows of {', '.join(unknown)}, which tables no longer names",
@@ -239,13 +247,11 @@ class SqlSource(Source):
         pieces: list[Piece] = []
         more = False
         for table in self._tables.values():
-            cursor = self._progress.cursors[table.id]
-            settled = table.find_settled(cursor)
-            if settled is None:
+            if self._locked.is_left_alone(table.id):
                 continue
             commit = pieces[-1].last if pieces else self._progress.commit
-            by_key = not self._progress.plans and len(self._tables) == 1
-            if piece := table.plan(cursor, settled, commit, by_key):
+            if found := self._plan_table(table, commit):
+                piece, settled = found
                 pieces.append(piece)
                 more = more or piece.to != settled
         self._due = began if more else began + self._pause
@@ -253,6 +259,31 @@ class SqlSource(Source):
             return None
         self._progress = self._progress.with_plan(pieces, moment)
         return self._move()
+
+    def _plan_table(self, table: WatchedTable, commit: int) -> tuple[Piece, Key] | None:
+        """What is to be read of a table, and up to where it may be. commit: the largest number that is given away."""
+        cursor = self._progress.cursors[table.id]
+        by_key = not self._progress.plans and len(self._tables) == 1
+        began = time.monotonic()
+        try:
+            settled = table.find_settled(cursor)
+            piece = None if settled is None else table.plan(cursor, settled, commit, by_key)
+        except SourceRefused:
+            table.require_the_same_key()  # which says what happened, if it is the key
+            raise
+        except TableLocked as error:
+            self._leave_alone(table.id, error, time.monotonic() - began)
+            return None
+        if self._locked.remove(table.id):
+            log.info("source.%s: %s is read again", self.name, table.id)
+        return None if piece is None or settled is None else (piece, settled)
+
+    def _leave_alone(self, table: str, error: TableLocked, took: float) -> None:
+        """Go on with the other tables, if there are any. took: seconds for which the table was waited for."""
+        if len(self._tables) == 1:
+            raise error
+        if self._locked.add(table, took):
+            log.warning("source.%s: %s; the other tables are read meanwhile", self.name, error)
 
     @property
     def _pause(self) -> float:
@@ -265,16 +296,26 @@ class SqlSource(Source):
     def _read_piece(self) -> Batch:
         piece = self._progress.pieces[0]
         limit = min(self._settings.batch_size, self._limits.get(piece.table, _ROWS_OF_FIRST_BATCH))
-        rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
+        began = time.monotonic()
+        try:
+            rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
+        except TableLocked as error:
+            self._leave_alone(piece.table, error, time.monotonic() - began)
+            self._progress = self._progress.with_piece_put_off()
+            return self._move()
         if rows is None:
-            self._progress = self._progress.with_piece_done()
+            self._end_piece()
             return self._move()
         self._progress = self._progress.with_rows_done(len(rows), rows.last)
         if len(rows) < limit or rows.last == piece.to:
-            self._progress = self._progress.with_piece_done()
+            self._end_piece()
         self._rows += len(rows)
         self._last_row_at = time.time()
         return self._make_batch(rows, piece)
+
+    def _end_piece(self) -> None:
+        self._tables[self._progress.pieces[0].table].skipped = ()
+        self._progress = self._progress.with_piece_done()
 
     def _make_batch(self, rows: Rows, piece: Piece) -> Batch:
         relation, change = self._learn_shape(rows.relation)
@@ -331,17 +372,9 @@ class SqlSource(Source):
         waits = next((found for table in tables if (found := table.waits_for)), "")
         by_time = next((found for table in self._tables.values() if (found := table.by_time)), "")
         polls = f"polls every {self._settings.poll_interval:g} s, tables: {len(self._tables)}"
+        if locked := self._locked.describe():
+            return Status(not (held_up or self._locked.is_problem), f"{locked}; {waits}" if waits else locked)
         return Status(not held_up, waits or (f"{polls}; {by_time}" if by_time else polls))
-
-
-def _require_the_same_key(table: WatchedTable, progress: Progress) -> None:
-    """PositionRefused when the position is a key of other columns."""
-    before, key = progress.keys[table.id], table.table.key
-    if before != key:
-        raise PositionRefused(
-            f"the position of {table.id} is by {', '.join(before)}, and its key is {', '.join(key)} now",
-            f"name {', '.join(before)} as its key, or forget the position to read the table from startAt on",
-        )
 
 
 def _number_rows(key: Sequence[Sequence[int | str]], piece: Piece) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

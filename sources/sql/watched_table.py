@@ -8,7 +8,8 @@ from functools import partial
 
 from sqlalchemy.engine import Connection
 
-from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
+from sources.sql.basis import Basis, require_the_same_key, require_the_same_table
 from sources.sql.database import ColumnsDiffer, Database
 from sources.sql.engines.engine import AnyEngine
 from sources.sql.options import BEGINNING, NOW, SqlOptions
@@ -30,6 +31,12 @@ _MOST_WRITERS_NAMED = 5
 
 _SEQUENCE_SECONDS = 60.0
 """Between two looks at what gives the keys, which somebody may alter at any time."""
+
+_KEYS_SECONDS = 5.0
+"""Between two looks at the key of a table of which no rows come; with rows it is looked at each time."""
+
+_SKIPPED_ROWS = 1000
+"""The most rows before `now` among which those are found that commit later."""
 
 _FORGOTTEN_SECONDS = 600.0
 """The time after which a transaction that rows wait for is somebody's affair."""
@@ -72,20 +79,23 @@ def describe_unsettled_risk(kind: AnyEngine, table: str, seconds: float | None) 
 class WatchedTable:
     """Opened when it is made: SourceRefused when rows could be left out.
 
-    source: its name, for messages. unsettled: rows that were seen and are not settled, when last counted.
+    source: its name, for messages. unsettled: rows that were seen and are not settled, when last counted. skipped: keys
+    behind the cursor whose rows are not read, because they were there before `now`. basis: what its keys rest on.
     """
 
     def __init__(self, table: PolledTable, database: Database, settings: SqlOptions, source: str) -> None:
         self.table = table
         self.id = table.id
         self.unsettled = 0
+        self.skipped: tuple[Key, ...] = ()
         self._database = database
         self._settings = settings
         self._source = source
         self._counted_at = 0.0
-        self._sequences_at = time.monotonic()
+        self._sequences_at = self._keys_at = time.monotonic()
         self._why_by_time = ""
         database.look(self._require_a_safe_key, f"looking at table {table.id}")
+        self.basis = table.basis
         self._settling = self._make_settling()
 
     @property
@@ -124,15 +134,31 @@ class WatchedTable:
         waited = time.monotonic() - self._settling.waits_since if self.pending else 0.0
         return waited > _FORGOTTEN_SECONDS + self._settling.seconds
 
-    def start_key(self) -> Key | None:
-        """The key behind which a table starts that has no position; None for its beginning."""
+    def require_basis(self, before: Basis, last: Key | None) -> None:
+        """PositionRefused when a position that rests on something else says nothing of this table. last: its key."""
+        require_the_same_key(self.id, before, self.basis, last, self._source)
+        if self._settings.shrunk_tables == "stop":
+            require_the_same_table(self.id, before, self.basis, self._source)
+
+    def find_start(self) -> tuple[Key | None, tuple[Key, ...]]:
+        """The key behind which a table starts that has no position, None for its beginning; and keys behind it whose
+        rows are left out.
+
+        From `now` on come the rows that are committed from now on. Those of transactions that write already may have
+        smaller keys than others that are there: reading begins some rows before the last one, and leaves out what is
+        there.
+        """
         start, table = self._settings.find_start(self.table.options), self.table
         if start == (BEGINNING,):
-            return None
-        if start == (NOW,):
-            return self._database.look(table.find_largest, f"looking for the last row of {table.id}")
-        table.require_start(start)
-        return start
+            return None, ()
+        if start != (NOW,):
+            table.require_start(start)
+            return start, ()
+        most = _SKIPPED_ROWS if self._database.kind.settle_seconds else 0
+        last = self._database.look(
+            lambda connection: table.find_last_keys(connection, most + 1), f"looking for the last row of {table.id}"
+        )
+        return (last[most] if len(last) > most else None), tuple(last[:most])
 
     def find_settled(self, cursor: Key | None) -> Key | None:
         """Look at the table; the largest settled key, None when none lies behind the cursor.
@@ -183,25 +209,48 @@ class WatchedTable:
         first = self._database.look(self.table.find_smallest, f"looking for the first row of {self.id}")
         return None if first is None else int(first[0]) - 1
 
+    def require_the_same_key(self) -> None:
+        """PositionRefused or SourceRefused when the key is not what it was. Its columns are taken as they are now."""
+        self._database.look(self._look_again, f"looking at table {self.id}")
+
     def read(self, cursor: Key | None, to: Key, most: int) -> Rows | None:
         """Rows behind the cursor, in the shape that the table has with them."""
         failure: ShapeChanged | ColumnsDiffer | None = None
         for _ in range(_SHAPE_ATTEMPTS):
             try:
                 return self._database.look(
-                    partial(self.table.read_rows, cursor=cursor, to=to, most=most), f"reading rows of {self.id}"
+                    partial(self.table.read_rows, cursor=cursor, to=to, most=most, skipped=self.skipped),
+                    f"reading rows of {self.id}",
                 )
             except (ShapeChanged, ColumnsDiffer) as error:
                 failure = error
-                self._database.look(self.table.look, f"looking at table {self.id}")
+                self.require_the_same_key()
         if isinstance(failure, ColumnsDiffer):
             raise failure
         raise SourceUnavailable(f"the columns of {self.id} change while its rows are read")
 
     def _require_a_safe_key(self, connection: Connection) -> None:
         self.table.look(connection)
-        self.table.require_unique_key(connection)
+        self.table.require_unique_key()
         self._require_ascending_keys(connection)
+
+    def _look_again(self, connection: Connection) -> None:
+        self.table.look(connection)
+        before, self.basis = self.basis, self.table.basis
+        try:
+            self.require_basis(before, None)
+            self.table.require_unique_key()
+        except SourceError:
+            self.basis = before
+            raise
+
+    def _look_at_keys(self, connection: Connection) -> None:
+        now = time.monotonic()
+        if now - self._keys_at < _KEYS_SECONDS:
+            return
+        if not self.table.has_the_same_keys(connection):
+            self._look_again(connection)
+        self._keys_at = now
 
     def _look_at_sequences(self) -> None:
         now = time.monotonic()
@@ -232,6 +281,7 @@ class WatchedTable:
         return Settling(seconds, told, kind.first_look_seconds)
 
     def _observe(self, cursor: Key | None, connection: Connection) -> None:
+        self._look_at_keys(connection)
         newest = self._find_newest(connection, cursor)
         if newest is None and not self.pending:
             return
@@ -270,6 +320,7 @@ class WatchedTable:
         else:
             ahead = self.table.has_rows_behind(connection, cursor)
         if not ahead:
+            self._look_again(connection)  # a key of another order is another reason
             self._require_deletions(connection, cursor)
         return ahead
 
@@ -298,6 +349,7 @@ class WatchedTable:
         self.unsettled = self._database.look(
             lambda connection: self.table.count(connection, behind, _MOST_COUNTED), f"counting new rows in {self.id}"
         )
+        self.unsettled = max(0, self.unsettled - len(self.skipped))
         self._counted_at = time.monotonic()
 
     def _cut(self, cursor: Key | None, to: Key) -> Key:

@@ -15,6 +15,7 @@ from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import OIDS
 from psql_streamer.pgtypes.modifiers import VARHDRSZ
 from sources.sql import values
+from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.values import Render
 
@@ -90,9 +91,10 @@ class AnyEngine:
     recommends: ClassVar[str] = ""
     compares_rows: ClassVar[bool] = False
 
-    def __init__(self, url: URL, timeout: float) -> None:
+    def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         self._url = url
         self._timeout = timeout
+        self._lock_timeout = lock_timeout
 
     def create(self) -> Engine:
         """SQLAlchemy's engine. It has one connection, which no transaction outlives."""
@@ -128,6 +130,18 @@ class AnyEngine:
         found = sa.inspect(connection).get_columns(table.table, schema=table.schema or None)
         return [_describe_column(one) for one in found]
 
+    def read_keys(self, connection: Connection, table: TableName) -> TableKeys:
+        """The keys of a table or view, as they are in this transaction."""
+        inspector, place = sa.inspect(connection), (table.table, table.schema or None)
+        primary = tuple(inspector.get_pk_constraint(*place)["constrained_columns"])
+        indexes: dict[str, list[str | None]] = {}
+        for one in inspector.get_unique_constraints(*place):
+            indexes[str(one["name"])] = list(one["column_names"])
+        for index in filter(_is_unique, inspector.get_indexes(*place)):
+            indexes[str(index["name"])] = index["column_names"]
+        is_view = table.table in inspector.get_view_names(table.schema or None)
+        return TableKeys.from_indexes(primary, indexes, is_view)
+
     def describe_query(self, connection: Connection, query: sa.TextClause) -> Sequence[Described]:
         """The columns of a query."""
         with connection.execute(sa.select(sa.text("*")).select_from(query).where(sa.false())) as result:
@@ -157,6 +171,12 @@ class AnyEngine:
     def check_table(self, connection: Connection, table: TableName, key: Sequence[str]) -> Iterable[Finding]:  # noqa: ARG002
         """What may surprise of a table."""
         return ()
+
+
+def _is_unique(index: Any) -> bool:
+    """Of all rows: not of those that fulfil a condition."""
+    partial = any(name.endswith("_where") for name in index.get("dialect_options", {}))
+    return bool(index["unique"]) and not partial
 
 
 def _describe_column(column: Mapping[str, Any]) -> Described:

@@ -17,6 +17,6 @@ _BY_DIALECT: dict[str, type[AnyEngine]] = {
 }
 
 
-def make_engine(url: URL, timeout: float) -> AnyEngine:
-    """What the source knows of this database. timeout: seconds for each look at it."""
-    return _BY_DIALECT.get(url.get_backend_name(), AnyEngine)(url, timeout)
+def make_engine(url: URL, timeout: float, lock_timeout: float) -> AnyEngine:
+    """What the source knows of this database. timeout: seconds for each look at it. lock_timeout: for a lock."""
+    return _BY_DIALECT.get(url.get_backend_name(), AnyEngine)(url, timeout, lock_timeout)

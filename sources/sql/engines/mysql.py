@@ -17,8 +17,9 @@ from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, make_numeric_type, make_type
-from sources.sql.engines.mysql_keys import find_generator_problem
+from sources.sql.engines.mysql_keys import find_generator_problem, read_table_keys
 from sources.sql.engines.mysql_session import END_SECONDS, MysqlSession, end_session, read_session, wake_reader
+from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.values import Render
 
@@ -96,8 +97,8 @@ class MysqlEngine(AnyEngine):
     first_look_seconds: ClassVar[float] = 0.25
     recommends: ClassVar[str] = "mysql"
 
-    def __init__(self, url: URL, timeout: float) -> None:
-        super().__init__(url, timeout)
+    def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
+        super().__init__(url, timeout, lock_timeout)
         self._writers = Writers(frozenset(), -math.inf, known=False)
         self._tells: dict[TableName, bool] = {}
         self._sessions: weakref.WeakKeyDictionary[Any, MysqlSession] = weakref.WeakKeyDictionary()
@@ -108,6 +109,8 @@ class MysqlEngine(AnyEngine):
         def set_forms(connection: Any, _: object) -> None:
             with connection.cursor() as cursor:
                 cursor.execute("SET time_zone = '+00:00'")
+                if self._lock_timeout < self._timeout:
+                    cursor.execute(f"SET lock_wait_timeout = {max(1, round(self._lock_timeout))}")
                 self._sessions[connection] = read_session(cursor)
             connection.commit()
 
@@ -151,6 +154,9 @@ class MysqlEngine(AnyEngine):
             )
             for name, kind, native, nullable, precision, scale in found
         ]
+
+    def read_keys(self, connection: Connection, table: TableName) -> TableKeys:
+        return read_table_keys(connection, table)
 
     def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
         """None, too, where this user may not ask, where a table's engine has transactions of its own, and on a replica,

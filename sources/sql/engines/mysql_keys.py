@@ -1,4 +1,4 @@
-"""What gives keys at MySQL and MariaDB: AUTO_INCREMENT, and sequences of MariaDB.
+"""Keys of MySQL and MariaDB, and what gives them: AUTO_INCREMENT, and sequences of MariaDB.
 
 All sessions of a server take the values of a sequence from one cache (MariaDB source, sql_sequence.h): CACHE does not
 put them out of order.
@@ -12,7 +12,18 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
+
+_INDEXES = sa.text("""
+SELECT t.table_type, s.index_name, s.column_name
+FROM information_schema.tables t LEFT JOIN information_schema.statistics s
+    ON s.table_schema = COALESCE(:schema, DATABASE()) AND s.table_name = :table AND s.non_unique = 0
+WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :table
+ORDER BY s.index_name, s.seq_in_index
+""")
+
+_PRIMARY = "PRIMARY"
 
 _COLUMNS = sa.text("""
 SELECT c.column_name, c.extra, c.column_default, t.table_type
@@ -23,6 +34,19 @@ WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 _NEXT_VALUE = re.compile(r"nextval\(((?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`)\)", re.IGNORECASE)
 
 _RIGHT_MISSING = 1142
+
+
+def read_table_keys(connection: Connection, table: TableName) -> TableKeys:
+    """No identity: what the server has, a table's number and the time when it was made, changes with OPTIMIZE, ALTER
+    and TRUNCATE.
+    """
+    found = connection.execute(_INDEXES, {"schema": table.schema or None, "table": table.table}).all()
+    indexes: dict[str, list[str | None]] = {}
+    for _, index, column in found:
+        if index is not None:
+            indexes.setdefault(_to_text(index), []).append(None if column is None else _to_text(column))
+    primary = tuple(filter(None, indexes.get(_PRIMARY, ())))
+    return TableKeys.from_indexes(primary, indexes, any("VIEW" in _to_text(kind) for kind, *_ in found))
 
 
 def find_generator_problem(connection: Connection, table: TableName, key: Sequence[str]) -> str:

@@ -17,12 +17,15 @@ from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, make_type
+from sources.sql.engines.postgresql_keys import FAMILY, find_unknown_givers, read_table_keys
+from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 
 _SETTINGS = """
 SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'; SET bytea_output = 'hex';
 SET extra_float_digits = 1; SET lc_monetary = 'C'; SET client_encoding = 'UTF8';
-SET default_transaction_read_only = on; SET statement_timeout = {milliseconds}
+SET default_transaction_read_only = on; SET statement_timeout = {milliseconds};
+SET lock_timeout = {lock_milliseconds}
 """
 
 _COLUMNS = sa.text("""
@@ -33,26 +36,8 @@ WHERE a.attrelid = to_regclass(:table) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
 """)
 
-_FAMILY = """
-WITH RECURSIVE family(oid) AS (
-    SELECT to_regclass(:table)::oid
-    UNION
-    SELECT inhrelid FROM pg_inherits JOIN family ON inhparent = family.oid
-), sequences AS (
-    SELECT s.oid, c.attname
-    FROM family f
-    JOIN pg_attribute c ON c.attrelid = f.oid AND c.attname = ANY (:key)
-    LEFT JOIN pg_attrdef e ON e.adrelid = f.oid AND e.adnum = c.attnum
-    JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass
-            AND d.refobjid = f.oid AND d.refobjsubid = c.attnum AND d.deptype IN ('a', 'i')
-        OR d.classid = 'pg_attrdef'::regclass AND d.objid = e.oid AND d.refclassid = 'pg_class'::regclass
-    JOIN pg_class s ON s.relkind = 'S'
-        AND s.oid = CASE d.classid WHEN 'pg_class'::regclass THEN d.objid ELSE d.refobjid END
-)
-"""
-
 _TELLS = sa.text(
-    _FAMILY
+    FAMILY
     + """
 SELECT bool_and(c.relkind IN ('r', 'p')) AND NOT pg_is_in_recovery() FROM family JOIN pg_class c USING (oid)
 """
@@ -60,7 +45,7 @@ SELECT bool_and(c.relkind IN ('r', 'p')) AND NOT pg_is_in_recovery() FROM family
 """Writers to what is behind a view or a foreign table hold no lock on it; a standby shows no lock of its primary."""
 
 _WRITERS = sa.text(
-    _FAMILY  # noqa: S608 - both are texts of this file
+    FAMILY  # noqa: S608 - both are texts of this file
     + """
 SELECT DISTINCT l.virtualtransaction FROM pg_locks l
 WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
@@ -70,7 +55,7 @@ WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
 )
 
 _SEQUENCES = sa.text(
-    _FAMILY
+    FAMILY
     + """
 SELECT DISTINCT s.oid::regclass::text, q.seqcache, q.seqincrement, q.seqcycle
 FROM sequences s JOIN pg_sequence q ON q.seqrelid = s.oid
@@ -78,7 +63,7 @@ FROM sequences s JOIN pg_sequence q ON q.seqrelid = s.oid
 )
 
 _HIGHEST = sa.text(
-    _FAMILY
+    FAMILY
     + """
 SELECT max(pg_sequence_last_value(s.oid)) FROM sequences s
 WHERE has_sequence_privilege(s.oid, 'USAGE') OR has_sequence_privilege(s.oid, 'SELECT')
@@ -104,7 +89,10 @@ class PostgresqlEngine(AnyEngine):
 
     def create(self) -> Engine:
         engine = super().create()
-        settings = _SETTINGS.format(milliseconds=max(1, int(self._timeout * 1000)))
+        milliseconds, of_locks = (max(1, int(one * 1000)) for one in (self._timeout, self._lock_timeout))
+        # A lock that is waited for as long as anything else is told of by statement_timeout.
+        of_locks = 0 if of_locks == milliseconds else of_locks
+        settings = _SETTINGS.format(milliseconds=milliseconds, lock_milliseconds=of_locks)
 
         def set_forms(connection: Any, _: object) -> None:
             with connection.cursor() as cursor:
@@ -134,6 +122,9 @@ class PostgresqlEngine(AnyEngine):
             _describe_column(name, PostgresType(oid, modifier), native, not required)
             for name, oid, modifier, native, required in found
         ]
+
+    def read_keys(self, connection: Connection, table: TableName) -> TableKeys:
+        return read_table_keys(connection, _quote_table(table), str(table))
 
     def describe_query(self, connection: Connection, query: sa.TextClause) -> Sequence[Described]:
         with connection.execute(sa.select(sa.text("*")).select_from(query).where(sa.false())) as result:
@@ -172,6 +163,9 @@ class PostgresqlEngine(AnyEngine):
                 "the server is a standby, which does not show who writes to a table: rows are read after `settle`",
                 "let the url name the primary, or set settle longer than the longest transaction and the standby's lag",
             )
+
+    def check_table(self, connection: Connection, table: TableName, key: Sequence[str]) -> Iterable[Finding]:
+        yield from find_unknown_givers(connection, _quote_table(table), key, str(table))
 
 
 _SYSTEM = "SELECT system_identifier FROM pg_control_system()"

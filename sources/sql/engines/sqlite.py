@@ -21,6 +21,8 @@ from psql_streamer.pgtype import PostgresType
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, make_type
 from sources.sql.engines.sqlite_file import HeldFile, read_file_identity
+from sources.sql.engines.sqlite_keys import find_indexes, read_table_keys, require_spelling
+from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.values import Render
 
@@ -69,8 +71,8 @@ class SqliteEngine(AnyEngine):
     settle_seconds: ClassVar[float] = 0.0
     compares_rows: ClassVar[bool] = True
 
-    def __init__(self, url: URL, timeout: float) -> None:
-        super().__init__(url, timeout)
+    def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
+        super().__init__(url, timeout, lock_timeout)
         self._file: HeldFile | None = None
 
     @property
@@ -119,11 +121,17 @@ class SqliteEngine(AnyEngine):
         found = connection.exec_driver_sql(f'PRAGMA "{schema}".table_xinfo("{name}")').all()
         if not found:
             raise SourceRefused(f"table {table} does not exist", "correct tables in the configuration, or create it")
+        require_spelling(connection, table)
+        # A primary key without an index is the rowid, which is never NULL. Any other one may be, unless it says not.
+        is_rowid = not any(origin == "pk" for *_, origin, _ in find_indexes(connection, table))
         return [
-            describe_column(column, declared, not (required or key))
+            describe_column(column, declared, not (required or (key and is_rowid)))
             for _, column, declared, required, _, key, hidden in found
             if hidden != _HIDDEN
         ]
+
+    def read_keys(self, connection: Connection, table: TableName) -> TableKeys:
+        return read_table_keys(connection, table)
 
     def find_highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
         if table.table not in _find_autoincrement_tables(connection, table.schema):

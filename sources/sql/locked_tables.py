@@ -1,0 +1,54 @@
+"""Tables that nobody can read for a while, because of a lock: they are left alone, so that the others are read."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+LOCK_SECONDS = 1.0
+"""For how long one of several tables is waited for that is locked."""
+
+_LEFT_ALONE_SECONDS = 5.0
+"""Between two looks at a table that was locked, or as long as the look took."""
+
+
+@dataclass(slots=True)
+class _Locked:
+    since: float
+    until: float
+
+
+class LockedTables:
+    """By their names. patience: seconds after which it is a problem that a table is locked."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._tables: dict[str, _Locked] = {}
+
+    def is_left_alone(self, table: str) -> bool:
+        """Whether it is too early to look at a table again."""
+        found = self._tables.get(table)
+        return found is not None and time.monotonic() < found.until
+
+    def add(self, table: str, took: float) -> bool:
+        """After a look that waited in vain. took: seconds. Whether it is the first one."""
+        now = time.monotonic()
+        found = self._tables.get(table)
+        since = now - took if found is None else found.since
+        self._tables[table] = _Locked(since, now + max(_LEFT_ALONE_SECONDS, took))
+        return found is None
+
+    def remove(self, table: str) -> bool:
+        """After a look that did not wait. Whether there was one that did."""
+        return self._tables.pop(table, None) is not None
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether a table is locked for so long that somebody should look."""
+        return any(time.monotonic() - one.since > self._patience for one in self._tables.values())
+
+    def describe(self) -> str:
+        """Which tables are locked, and for how long; empty for none."""
+        now = time.monotonic()
+        named = ", ".join(f"{table} ({now - one.since:.0f} s)" for table, one in sorted(self._tables.items()))
+        return f"locked, and tried again while the other tables are read: {named}" if named else ""
