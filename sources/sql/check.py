@@ -64,12 +64,7 @@ def _check_table(
             f"table {table.id}: {unsafe}, and rows are committed out of the order of their keys",
             'ALTER SEQUENCE ... CACHE 1 INCREMENT 1 NO CYCLE, or set settle long enough and unsafeSequences = "accept"',
         )
-    if nullable := table.list_nullable_key_columns():
-        yield Finding(
-            Severity.WARNING,
-            f"table {table.id}: rows in which {', '.join(nullable)} is NULL are not read",
-            "declare the columns NOT NULL (nothing to do for a view that has no such rows), or name others as its key",
-        )
+    yield from _check_keys_that_are_not_read(table, connection)
     if not table.is_query and not table.has_integer_key:
         yield Finding(
             Severity.WARNING,
@@ -91,3 +86,19 @@ def _check_table(
         )
     if not table.is_query:
         yield from database.kind.check_table(connection, table.name, table.key)
+
+
+def _check_keys_that_are_not_read(table: PolledTable, connection: Connection) -> Iterator[Finding]:
+    if nullable := table.list_nullable_key_columns():
+        yield Finding(
+            Severity.WARNING,
+            f"table {table.id}: rows in which {', '.join(nullable)} is NULL are not read",
+            "declare the columns NOT NULL (nothing to do for a view that has no such rows), or name others as its key",
+        )
+    if table.has_endless_keys(connection):
+        yield Finding(
+            Severity.WARNING,
+            f"table {table.id}: rows in which {table.key[0]} is infinity or NaN are not read: such a key is larger "
+            "than all others that can come",
+            "correct the rows, or name other columns as its key",
+        )

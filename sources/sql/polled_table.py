@@ -175,6 +175,15 @@ class PolledTable:
         """Columns of the key that may be NULL."""
         return [] if self.is_query else [name for name in self.key if self._find(name).nullable]
 
+    def has_endless_keys(self, connection: Connection) -> bool:
+        """Whether there are rows whose key begins with what no value comes behind."""
+        first = self._find(self.key[0])
+        if first.endless is None:
+            return False
+        chosen: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(self._from)
+        behind = self._look_up_column(first.name) >= first.endless
+        return connection.execute(chosen.where(behind).limit(1)).first() is not None
+
     def require_start(self, start: Sequence[int | str]) -> None:
         """SourceRefused when no row can have this key."""
         if len(start) != len(self.key):
@@ -235,7 +244,7 @@ class PolledTable:
         if cursor is not None:
             chosen = chosen.where(self._make_behind_condition(cursor))
         if self.options.where:
-            chosen = chosen.where(sa.text(f"({_escape_parameters(self.options.where)})"))
+            chosen = chosen.where(self._make_chosen_condition())
         connection.execute(chosen.limit(0)).close()
 
     def make_rows_statement(
@@ -244,9 +253,10 @@ class PolledTable:
         """Rows behind the cursor, up to a key, at most so many, without those that have a key of `skipped`."""
         columns = [self._find(name) for name in (*self._names, *self.key)]
         selected = [one.select(self._look_up_column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
-        chosen = sa.select(*selected).select_from(self._from).where(*self._make_range_conditions(cursor, to))
+        chosen = sa.select(*selected).select_from(self._from)
+        chosen = chosen.where(*self._make_range_conditions(cursor, to), *self._make_end_conditions())
         if self.options.where:
-            chosen = chosen.where(sa.text(f"({_escape_parameters(self.options.where)})"))
+            chosen = chosen.where(self._make_chosen_condition())
         if skipped:
             chosen = chosen.where(self._make_other_condition(skipped))
         return chosen.order_by(*self._list_key_columns()).limit(most)
@@ -355,11 +365,13 @@ class PolledTable:
         return [self._look_up_column(name) for name in self.key]
 
     def _select_key(self) -> sa.Select[Any]:
-        """Keys; without rows in which a part of it is NULL, which some servers take for the largest value."""
+        """Keys; without rows in which a part of it is NULL, which some servers take for the largest value, or infinity,
+        behind which nothing else would be seen.
+        """
         columns = [self._find(name) for name in self.key]
         keys = [one.select(self._look_up_column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
         known = [self._look_up_column(one.name).is_not(None) for one in columns if one.nullable]
-        return sa.select(*keys).select_from(self._from).where(*known)
+        return sa.select(*keys).select_from(self._from).where(*known, *self._make_end_conditions())
 
     def _convert_key_values(self, name: str, column: Sequence[Any]) -> Sequence[int | str]:
         if self._find(name).is_integer:
@@ -425,6 +437,15 @@ class PolledTable:
             equal = [one == of for one, of in zip(columns[:at], bound[:at], strict=True)]
             cases.append(sa.and_(*equal, column > value if ahead else column < value))
         return sa.and_(columns[0] >= bound[0] if ahead else columns[0] <= bound[0], sa.or_(*cases))
+
+    def _make_chosen_condition(self) -> sa.TextClause:
+        """The option `where`, which may end in a comment."""
+        return sa.text(f"({_escape_parameters(self.options.where)}\n)")
+
+    def _make_end_conditions(self) -> list[sa.ColumnElement[bool]]:
+        """That no part of a key is behind all that can come."""
+        columns = [self._find(name) for name in self.key]
+        return [self._look_up_column(one.name) < one.endless for one in columns if one.endless is not None]
 
     def _make_other_condition(self, keys: Sequence[Key]) -> sa.ColumnElement[bool]:
         """That a row has none of these keys."""

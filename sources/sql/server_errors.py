@@ -18,11 +18,14 @@ _LOGIN = "check user and password in the url, and whom the server lets in"
 _DATABASE = "check the database in the url"
 _GRANT = "give this user the right: GRANT SELECT ON the table"
 _TABLES = "correct tables in the configuration, or create what is missing"
+_CONDITIONS = "correct where or query of the table"
+_KEYS = "a date of zeros cannot be a key: correct the row, or name other columns as the table's key"
 
 _BY_STATE = {
     "28": _LOGIN,
     "3D000": _DATABASE,
     "42501": _GRANT,
+    "42601": _CONDITIONS,
     "42P01": _TABLES,
     "42703": _TABLES,
     "3F000": _TABLES,
@@ -35,10 +38,12 @@ _BY_NUMBER = {
     1045: _LOGIN,
     1049: _DATABASE,
     1054: _TABLES,
-    1064: _TABLES,
+    1064: _CONDITIONS,
     1142: _GRANT,
     1143: _GRANT,
     1146: _TABLES,
+    1292: _KEYS,
+    1525: _KEYS,
     1698: _LOGIN,
 }
 """MySQL's and MariaDB's error numbers. Source: MySQL documentation, "Server Error Message Reference"."""
@@ -47,6 +52,7 @@ _BY_TEXT = {
     "authentication failed|no password supplied|pg_hba.conf|role .* does not exist": _LOGIN,
     "database .* does not exist": _DATABASE,
     "no such (table|column)|has no column": _TABLES,
+    "syntax error|incomplete input|unrecognized token": _CONDITIONS,
     "unable to open database file": "check the path in the url, and the rights of this user on the file and its folder",
     "file is not a database|malformed": "check the file with sqlite3 FILE 'PRAGMA integrity_check'",
     "could not decode to utf-8": "a text in it is no UTF-8: correct the row, or leave the column out with columns",
@@ -84,11 +90,13 @@ def from_sqlalchemy(error: sa.exc.SQLAlchemyError, url: URL, doing: str) -> Sour
 
 def _find_remedy(error: sa.exc.SQLAlchemyError) -> str:
     """What somebody has to change; empty for what may pass."""
+    if isinstance(error, sa.exc.NoSuchTableError):
+        return _TABLES
+    if remedy := _BY_NUMBER.get(_find_error_number(error)):
+        return remedy  # it says more than the SQLSTATE, which some drivers of MySQL give as well
     state = _find_sqlstate(error)
     if state:
         return next((remedy for prefix, remedy in _BY_STATE.items() if state.startswith(prefix)), "")
-    if remedy := _BY_NUMBER.get(_find_error_number(error)):
-        return remedy
     said = _read_message(error).lower()
     return next((remedy for pattern, remedy in _BY_TEXT.items() if re.search(pattern, said)), "")
 
@@ -96,6 +104,8 @@ def _find_remedy(error: sa.exc.SQLAlchemyError) -> str:
 def _read_message(error: sa.exc.SQLAlchemyError) -> str:
     """The driver's own text; that of SQLAlchemy holds the statement. A driver's second line quotes the statement."""
     original = getattr(error, "orig", None)
+    if isinstance(error, sa.exc.NoSuchTableError):
+        return f"table {error} does not exist"
     if original is None:
         return type(error).__name__ if isinstance(error, sa.exc.StatementError) else _keep_first_line(str(error))
     arguments: tuple[Any, ...] = getattr(original, "args", ())

@@ -36,6 +36,8 @@ _FIXED_BELOW = 1e10
 _MOMENT = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d+$|^-?\d+:\d\d:\d\d\.\d+$"
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?|NaN|-?Infinity")
 _DIGITS = re.compile(r"-?\d+")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+"""What stands for bytes that are no UTF-8."""
 
 
 class Misfit(Exception):
@@ -290,7 +292,7 @@ def _render_hex(value: Any) -> str:
 
 def _render_document(value: Any) -> str:
     if isinstance(value, str):
-        json.loads(value, parse_constant=_refuse_constant)
+        json.loads(value, parse_constant=_refuse_constant, parse_int=str)  # Python's integers have fewer digits
         value.encode()
         return value
     if isinstance(value, bytes | bytearray | memoryview):
@@ -350,7 +352,7 @@ def _name_kind(value: Any) -> str:
     """What a value is, in words; never the value."""
     match value:
         case str():
-            return "text"
+            return "text that is no UTF-8" if _SURROGATES.search(value) else "text"
         case bytes() | bytearray() | memoryview():
             return "a blob"
         case bool():

@@ -33,7 +33,8 @@ class Described:
 
     select: the column -> what is asked of the server for it. render: what the driver gives for it -> text forms.
     ordered: whether rows can be read in the order of its values, none left out. bind: a value in a key -> what the
-    column is compared with.
+    column is compared with. endless: what no value comes behind, where the type has such a one: behind a key that has
+    it there are no rows.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Described:
     render: Render = values.as_text
     ordered: bool = True
     bind: Callable[[int | str], sa.ColumnElement[Any]] = sa.literal
+    endless: sa.ColumnElement[Any] | None = None
 
     @property
     def is_integer(self) -> bool:

@@ -188,6 +188,7 @@ def _describe_column(name: str, form: PostgresType, native: str, nullable: bool)
         render=values.render_known,
         ordered=form.oid not in _UNORDERED and BY_OID[form.oid].element is None,
         bind=sa.literal if selected in _COMPARED_AS_THEY_ARE else partial(_bind, native),
+        endless=_ENDLESS.get(selected),
     )
 
 
@@ -205,6 +206,13 @@ class _Native(sa.types.UserDefinedType[Any]):
 
     def get_col_spec(self, **_: Any) -> str:
         return self.name
+
+
+_ENDLESS = {
+    OIDS[name]: sa.cast(sa.literal("infinity"), _Native(name))
+    for name in ("numeric", "date", "timestamp", "timestamptz")
+}
+"""Behind the infinity of numeric there is NaN alone."""
 
 
 def _bind(native: str, value: int | str) -> sa.ColumnElement[Any]:

@@ -1,0 +1,107 @@
+"""What a `sql` source says of tables, conditions and values that it cannot read: what it is, and what to do."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
+from typing import Any
+
+import pytest
+
+from psql_streamer.errors import SourceRefused
+from psql_streamer.interfaces import Severity
+from tests.database import Database
+from tests.mariadb import Schema
+from tests.sql_sources import execute, notes, read_quiet, read_rows, sql_source, url_of
+from tests.started_source import started
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "shop.sqlite"
+    execute(
+        file,
+        "CREATE TABLE Orders (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT, doc JSON)",
+        "INSERT INTO Orders (note) VALUES ('a'), ('b')",
+    )
+    return file
+
+
+def test_a_table_of_sqlite_in_other_letters_is_named_in_its_own(file: Path) -> None:
+    source = sql_source(f"sqlite:///{file}", "orders")
+    with pytest.raises(SourceRefused, match="table orders is called Orders: write Orders"):
+        source.start(None)
+    assert [one for one in source.check() if one.severity is Severity.ERROR and "is called Orders" in str(one)]
+
+
+def test_a_condition_may_end_in_a_comment(file: Path) -> None:
+    entry = {"table": "Orders", "where": "note = 'b' OR false -- only b"}
+    with started(sql_source(f"sqlite:///{file}", entry)) as source:
+        assert notes(source, 1) == ["b"]
+
+
+def test_a_condition_that_is_none_is_refused(file: Path) -> None:
+    for where in ("note = 'b';", "note = 'b'; --", "note = 'b"):
+        source = sql_source(f"sqlite:///{file}", {"table": "Orders", "where": where})
+        with pytest.raises(SourceRefused, match="correct where or query"), started(source):
+            read_quiet(source, 1)
+        assert [one for one in source.check() if one.severity is Severity.ERROR and "correct where" in str(one)]
+
+
+def test_a_number_of_json_may_have_any_number_of_digits(file: Path) -> None:
+    document = "[" + "9" * 5000 + ", 1e5, 0." + "1" * 5000 + "]"
+    execute(file, f"UPDATE Orders SET doc = '{document}'")
+    with started(sql_source(f"sqlite:///{file}", "Orders")) as source:
+        assert [row["doc"] for row in read_rows(source, 2)] == [document] * 2
+
+
+@pytest.mark.parametrize("column", ["note", "doc"])
+def test_a_text_that_is_no_utf8_is_told_of_as_that(file: Path, column: str) -> None:
+    with closing(connect(file)) as connection, connection:
+        connection.execute(f"UPDATE Orders SET {column} = CAST(x'22c322' AS TEXT) WHERE id = 2")
+    with (
+        started(sql_source(f"sqlite:///{file}", "Orders")) as source,
+        pytest.raises(SourceRefused, match=f"column {column} of the row with id 2 holds text that is no UTF-8"),
+    ):
+        read_quiet(source, 1)
+
+
+def test_a_date_of_zeros_as_key_is_read_or_refused_and_not_tried_for_ever(every_schema: Schema) -> None:
+    every_schema.execute("SET sql_mode = ''", "CREATE TABLE orders (id DATETIME PRIMARY KEY)")
+    every_schema.execute("SET sql_mode = ''", "INSERT INTO orders VALUES ('0000-00-00'), ('2026-01-01')")
+    url = f"mysql+pymysql://root@{every_schema.host}:{every_schema.port}/{every_schema.name}"
+    with started(sql_source(url, "orders", settle="0s", batchSize=1)) as source:
+        if every_schema.on_mysql:
+            with pytest.raises(SourceRefused, match="a date of zeros cannot be a key"):
+                read_quiet(source, 2)
+        else:
+            assert len(read_rows(source, 2)) == 2
+
+
+@pytest.mark.behaviour("P2")
+@pytest.mark.parametrize(
+    ("declared", "last", "rows"),
+    [
+        ("numeric", "'NaN'", "('1'), ('2'), ('-Infinity')"),
+        ("numeric", "'Infinity'", "(1), (2), (3)"),
+        ("date", "'infinity'", "('2026-01-01'), ('2026-01-02'), ('-infinity')"),
+        ("timestamptz", "'infinity'", "('2026-01-01'), ('2026-01-02'), ('2026-01-03')"),
+        ("interval", "NULL", "('1 day'), ('2 days'), ('3 days')"),
+    ],
+)
+def test_a_key_behind_all_others_hides_no_rows_and_is_told_of(
+    database: Database, declared: str, last: str, rows: str
+) -> None:
+    database.execute(f"CREATE TABLE orders (id {declared}, n int, UNIQUE (id, n)); CREATE INDEX ON orders (n)")
+    database.execute(f"INSERT INTO orders VALUES ({last}, 1)")
+    entry: dict[str, Any] = {"table": "orders", "key": ["id", "n"]}
+    source = sql_source(url_of(database), entry, settle="0s")
+    said = [str(one) for one in source.check() if "larger than all others" in str(one)]
+    assert bool(said) == (last != "NULL")
+    with started(source):
+        assert not any(map(len, read_quiet(source, 0.2)))
+        database.execute(f"INSERT INTO orders SELECT id::{declared}, 1 FROM (VALUES {rows}) v (id)")
+        assert len(read_rows(source, 3)) == 3
+        database.execute(f"INSERT INTO orders VALUES ({last}, 2)")
+        assert not any(map(len, read_quiet(source, 0.2)))
