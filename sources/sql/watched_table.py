@@ -320,7 +320,6 @@ class WatchedTable:
         else:
             ahead = self.table.has_rows_behind(connection, cursor)
         if not ahead:
-            self._look_again(connection)  # a key of another order is another reason
             self._require_deletions(connection, cursor)
         return ahead
 
@@ -331,6 +330,7 @@ class WatchedTable:
             given = self._database.kind.find_highest_given(connection, self.table.name, self.table.key[0])
             if given is not None and given >= int(cursor[0]):
                 return  # its last rows were deleted, and the next ones get larger keys
+        self._look_again(connection)  # a key of another order, or another table, is another reason
         raise PositionRefused(
             f"the last row of {self.id} that was read has a larger key than any that is there now: the table was "
             "emptied or restored, or its last rows were deleted",

@@ -18,6 +18,7 @@ from psql_streamer.interfaces import Severity
 from psql_streamer.model import Position
 from sources.sql.source import SqlSource
 from tests.database import Database
+from tests.mariadb import Schema
 from tests.sql_sources import execute, identities_of, notes, read, read_quiet, read_rows, rows_of, sql_source, url_of
 from tests.started_source import started
 
@@ -367,3 +368,22 @@ def test_a_table_that_is_locked_behind_a_plan_is_read_later_with_other_numbers(
     assert [row["id"] for row in rows_of(batches)] == ["998", "999", "1", "1000"]
     commits = [commit for commit, _ in identities_of(batches)]
     assert commits == sorted(set(commits))
+
+
+@pytest.mark.behaviour("P2")
+def test_servers_that_tell_writers_by_a_list_give_what_commits_after_now_and_read_beside_a_lock(schema: Schema) -> None:
+    table = "(id INT AUTO_INCREMENT PRIMARY KEY, note TEXT)"
+    schema.execute(f"CREATE TABLE a {table}", f"CREATE TABLE b {table}", "INSERT INTO a (note) VALUES ('old')")
+    url = f"mysql+pymysql://root@{schema.host}:{schema.port}/{schema.name}"
+    with schema.session() as late:
+        late.execute("BEGIN")
+        late.execute("INSERT INTO a (note) VALUES ('late')")
+        schema.execute("INSERT INTO a (note) VALUES ('early')")
+        with started(sql_source(url, "a", "b", startAt="now")) as source:
+            assert rows_of(read_quiet(source, 0.3)) == []
+            late.execute("COMMIT")
+            assert notes(source, 1) == ["late"]
+            late.execute("LOCK TABLES a WRITE")
+            schema.execute("INSERT INTO b (note) VALUES ('b')")
+            assert notes(source, 1) == ["b"]
+            assert f"locked, and tried again while the other tables are read: {schema.name}.a" in source.status().reason
