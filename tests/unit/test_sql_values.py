@@ -62,7 +62,7 @@ MISFITS: list[tuple[values.Render, Any, str]] = [
     (values.render_flags, 2, "an integer"),
     (values.render_flags, "yes", "text"),
     (values.render_strings, b"\xff", "a blob"),
-    (values.render_strings, "\udcff", "text"),
+    (values.render_strings, "\udcff", "text that is no UTF-8"),
     (values.render_hexes, "text", "text"),
     (values.render_documents, "{", "text"),
     (values.render_documents, "NaN", "text"),
