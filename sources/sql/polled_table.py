@@ -23,7 +23,7 @@ from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.options import TableOptions
 from sources.sql.settling import Key
-from sources.sql.values import Misfit, render_value
+from sources.sql.values import NO_UTF8, Misfit, render_value
 
 _BIND = re.compile(r"(?<![:\w\x5c]):(\w+)(?!:)")
 """What SQLAlchemy's text takes for a parameter."""
@@ -178,8 +178,8 @@ class PolledTable:
     def has_endless_keys(self, connection: Connection) -> bool:
         """Whether there are rows whose key begins with what no value comes behind."""
         first = self._find(self.key[0])
-        if first.endless is None:
-            return False
+        if first.endless is None or self.is_query or self._keys.is_view or not self.has_index(connection):
+            return False  # it is not worth reading a whole table
         chosen: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(self._from)
         behind = self._look_up_column(first.name) >= first.endless
         return connection.execute(chosen.where(behind).limit(1)).first() is not None
@@ -273,7 +273,7 @@ class PolledTable:
         before = self._described
         if not self.is_query and (
             [(one.name, one.type) for one in self._describe(connection)] != [(one.name, one.type) for one in before]
-            or not self.has_the_same_keys(connection)
+            or (self._engine.keys_are_near and not self.has_the_same_keys(connection))
         ):
             raise ShapeChanged
         return self._make_rows(list(zip(*found, strict=True)))
@@ -296,11 +296,12 @@ class PolledTable:
             return column.render(given)
         except Misfit as misfit:
             key = ", ".join(f"{name} {values[misfit.row]}" for name, values in zip(self.key, keys, strict=True))
+            # A text that is none cannot be given as text either.
+            as_text = "" if misfit.kind == NO_UTF8 else f', or have the column given as text (text = ["{column.name}"])'
             raise SourceRefused(
                 f"table {self.id}: column {column.name} of the row with {key} holds {misfit.kind}, and is declared "
                 f"{column.type.native}",
-                f'correct the row, or have the column given as text (text = ["{column.name}"]), or leave it out with '
-                "columns",
+                f"correct the row{as_text}, or leave it out with columns",
             ) from None
 
     @property

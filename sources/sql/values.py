@@ -40,6 +40,10 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 """What stands for bytes that are no UTF-8."""
 
 
+NO_UTF8 = "text that is no UTF-8"
+"""What a Misfit may be."""
+
+
 class Misfit(Exception):
     """A value that its column's type does not have. row: its place. kind: what it is, in words."""
 
@@ -352,7 +356,7 @@ def _name_kind(value: Any) -> str:
     """What a value is, in words; never the value."""
     match value:
         case str():
-            return "text that is no UTF-8" if _SURROGATES.search(value) else "text"
+            return NO_UTF8 if _SURROGATES.search(value) else "text"
         case bytes() | bytearray() | memoryview():
             return "a blob"
         case bool():

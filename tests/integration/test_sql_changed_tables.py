@@ -53,7 +53,7 @@ def position_of(source: SqlSource, rows: int) -> dict[str, Any]:
 # The key.
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 @pytest.mark.parametrize(
     ("altered", "said"),
     [
@@ -74,7 +74,7 @@ def test_a_primary_key_that_moves_stops_the_source_before_rows_are_left_out(
         assert not source.status().ok
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 def test_a_key_that_moves_is_noticed_though_no_row_comes_by_the_old_one(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +87,7 @@ def test_a_key_that_moves_is_noticed_though_no_row_comes_by_the_old_one(
             read_quiet(source, 2)
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 def test_a_key_that_is_unique_no_more_stops_the_source_before_its_next_rows(orders: Database) -> None:
     with polling(orders, {"table": "orders", "key": "id"}) as source:
         read_rows(source, 3)
@@ -106,7 +106,7 @@ def test_an_index_that_comes_and_columns_that_change_are_no_reason_to_stop(order
         assert [row["city"] for row in read_rows(source, 1)] == ["Uz"]
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 def test_a_key_that_moves_in_a_sqlite_file_stops_the_source(tmp_path: Path) -> None:
     file = tmp_path / "shop.sqlite"
     execute(file, "CREATE TABLE orders (id INTEGER PRIMARY KEY, number INTEGER)", "INSERT INTO orders VALUES (9, 1)")
@@ -121,7 +121,7 @@ def test_a_key_that_moves_in_a_sqlite_file_stops_the_source(tmp_path: Path) -> N
 # Keys that are not what they seem.
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 def test_the_key_of_a_table_with_children_is_not_unique(orders: Database) -> None:
     orders.execute("CREATE TABLE late_orders () INHERITS (orders); INSERT INTO late_orders VALUES (1000, 1, 'again')")
     source = sql_source(url_of(orders), "orders")
@@ -133,7 +133,7 @@ def test_the_key_of_a_table_with_children_is_not_unique(orders: Database) -> Non
         assert notes(source, 3) == ["before"] * 3
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 @pytest.mark.parametrize("made", ["(number) WHERE note = 'x'", "(abs(number))", "CONCURRENTLY"])
 def test_an_index_that_does_not_cover_all_rows_makes_no_key_unique(orders: Database, made: str) -> None:
     orders.execute("UPDATE orders SET number = 7")
@@ -159,7 +159,7 @@ def test_an_index_that_includes_columns_is_unique_by_its_key_alone(orders: Datab
         sql_source(url_of(orders), {"table": "orders", "key": ["number", "note"]}).start(None)
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 def test_rows_that_row_level_security_hides_are_not_left_out_in_silence(orders: Database) -> None:
     role = f"poor {orders.name}"
     orders.execute(
@@ -240,7 +240,7 @@ def test_a_cache_behind_a_function_is_found_where_the_server_knows_it_and_told_o
 # Another table, and another type.
 
 
-@pytest.mark.behaviour("P2")
+@pytest.mark.behaviour("P5")
 def test_a_table_that_was_rotated_between_two_polls_is_another_one(orders: Database) -> None:
     with polling(orders) as source:
         stored = Position(position_of(source, 3), "x")
@@ -327,7 +327,6 @@ def test_what_commits_after_now_comes_though_its_key_is_smaller_than_others(data
             assert "skipped" not in str(position_of(source, 0))
 
 
-@pytest.mark.behaviour("P2")
 def test_a_table_that_is_locked_does_not_keep_the_others_from_being_read(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

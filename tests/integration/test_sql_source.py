@@ -258,7 +258,7 @@ def test_check_says_that_a_table_has_no_integer_key(shop: Shop, key: str) -> Non
     ("entry", "said"),
     [
         ({"where": "nowhere > 1"}, "nowhere"),
-        ({"where": "id > 0 -- all"}, "looking at table"),
+        ({"where": "id > 0;"}, "looking at table"),
         ({"startAt": "a"}, "is no whole number"),
         ({"startAt": [1, 2]}, "startAt has 2 values"),
     ],
@@ -266,7 +266,7 @@ def test_check_says_that_a_table_has_no_integer_key(shop: Shop, key: str) -> Non
 def test_check_finds_conditions_and_starts_that_would_stop_it(orders: Shop, entry: dict[str, Any], said: str) -> None:
     [found] = [one for one in orders.source({"table": "orders"} | entry).check() if one.severity is Severity.ERROR]
     assert said in found.problem
-    well = {"table": "orders", "where": "id > 1 AND note <> ':a' AND note NOT LIKE '%b'", "startAt": 1}
+    well = {"table": "orders", "where": "id > 1 AND note <> ':a' AND note NOT LIKE '%b' -- not b", "startAt": 1}
     assert not [one for one in orders.source(well).check() if one.severity is Severity.ERROR]
 
 
@@ -692,7 +692,7 @@ def test_the_file_is_held_while_the_source_runs_and_let_go_when_it_stops(shop_fi
 @pytest.mark.parametrize(
     ("declared", "value", "kind"),
     [("DECIMAL(10, 2)", "'not a number'", "text"), ("INTEGER", "2.5", "a float"), ("TEXT", "x'ff'", "a blob"),
-     ("JSON", "'{'", "text"), ("TEXT", "CAST(x'ff41' AS TEXT)", "text")],
+     ("JSON", "'{'", "text"), ("TEXT", "CAST(x'ff41' AS TEXT)", "text that is no UTF-8")],
 )  # fmt: skip
 def test_a_value_that_a_column_is_not_declared_for_stops_the_source_and_is_not_shown(
     file: Path, declared: str, value: str, kind: str

@@ -86,12 +86,14 @@ class AnyEngine:
     settle_seconds: for how long a row is watched before it is read, where nobody says which transactions write.
     first_look_seconds: how much later than a row it is said who writes, where somebody says it. recommends: the
     source that sees every change of such a server. compares_rows: whether an index serves (a, b) > (1, 2).
+    keys_are_near: whether to ask for a table's keys with every batch takes no time.
     """
 
     settle_seconds: ClassVar[float] = OTHER_SETTLE_SECONDS
     first_look_seconds: ClassVar[float] = 0.0
     recommends: ClassVar[str] = ""
     compares_rows: ClassVar[bool] = False
+    keys_are_near: ClassVar[bool] = False
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         self._url = url

@@ -96,6 +96,7 @@ class MysqlEngine(AnyEngine):
 
     first_look_seconds: ClassVar[float] = 0.25
     recommends: ClassVar[str] = "mysql"
+    keys_are_near: ClassVar[bool] = True
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         super().__init__(url, timeout, lock_timeout)

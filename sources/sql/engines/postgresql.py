@@ -85,6 +85,7 @@ class PostgresqlEngine(AnyEngine):
     """
 
     recommends: ClassVar[str] = "postgres"
+    keys_are_near: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
 
     def create(self) -> Engine:

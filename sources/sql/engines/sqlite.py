@@ -69,6 +69,7 @@ class SqliteEngine(AnyEngine):
     """Transactions that write come one after the other, so rows are committed in the order of their keys."""
 
     settle_seconds: ClassVar[float] = 0.0
+    keys_are_near: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
