@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from psql_streamer.event_reader.documents import BrokenJsonError, require_json
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import OIDS
@@ -175,6 +176,8 @@ def make_render(render: Callable[[Any], str]) -> Render:
         for row, value in enumerate(values):
             try:
                 made.append(None if value is None else render(value).encode())
+            except RecursionError:
+                raise Misfit(row, "a value that is nested too deeply") from None
             except (_NotOfTheType, ValueError, TypeError, ArithmeticError):
                 raise Misfit(row, _name_kind(value)) from None
         return pa.array(made, pa.binary())
@@ -296,17 +299,14 @@ def _render_hex(value: Any) -> str:
 
 def _render_document(value: Any) -> str:
     if isinstance(value, str):
-        json.loads(value, parse_constant=_refuse_constant, parse_int=str)  # Python's integers have fewer digits
-        value.encode()
+        try:
+            require_json(value.encode())
+        except BrokenJsonError:
+            raise _NotOfTheType from None
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         raise _NotOfTheType
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _refuse_constant(_: str) -> None:
-    """NaN and Infinity, which Python reads and JSON does not have."""
-    raise _NotOfTheType
 
 
 def _render_any(value: Any) -> str:

@@ -20,6 +20,10 @@ from sources.sql.values import Misfit
 
 UTC_PLUS_2 = dt.timezone(dt.timedelta(hours=2))
 
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+
 EXACT: list[tuple[str, values.Render, Sequence[Any], list[str | None]]] = [
     ("integers", values.render_digits, [1, None, -(2**63), 2**63 - 1], ["1", None, str(-(2**63)), str(2**63 - 1)]),
     ("integers of more than 64 bits", values.render_digits, [2**64, Decimal(3)], [str(2**64), "3"]),
@@ -44,6 +48,9 @@ EXACT: list[tuple[str, values.Render, Sequence[Any], list[str | None]]] = [
     ("bits", values.make_bit_render(4), [b"\x05", None], ["0101", None]),
     ("documents", values.render_documents, ['{"a": [1, "x"]}', {"b": None}, None],
      ['{"a": [1, "x"]}', '{"b": null}', None]),
+    ("documents that are deep", values.render_documents, ["[" * 2000 + "]" * 2000], ["[" * 2000 + "]" * 2000]),
+    ("documents with long numbers", values.render_documents, ["9" * 5000, f"[-{'1' * 5000}.5e7]"],
+     ["9" * 5000, f"[-{'1' * 5000}.5e7]"]),
     ("anything", values.render_any_json, [1, 1.5, 'a"b', b"\x01", None, True, float("inf")],
      ["1", "1.5", '"a\\"b"', '"AQ=="', None, "true", '"Infinity"']),
     ("what Python's drivers give", values.as_text,
@@ -67,6 +74,12 @@ MISFITS: list[tuple[values.Render, Any, str]] = [
     (values.render_documents, "{", "text"),
     (values.render_documents, "NaN", "text"),
     (values.render_documents, b"{}", "a blob"),
+    (values.render_documents, "[" * 2000, "text"),
+    (values.render_documents, "[" * 2000 + "{]" + "]" * 1999, "text"),
+    (values.render_documents, {"a": DEEP}, "a value that is nested too deeply"),
+    (values.render_any_json, DEEP, "a value that is nested too deeply"),
+    (values.as_text, DEEP, "a value that is nested too deeply"),
+    (values.render_documents, [10**5000], "a value of type list"),
 ]
 
 
@@ -83,7 +96,7 @@ def test_a_value_that_a_type_does_not_have_is_a_misfit_that_names_its_row(
     with pytest.raises(Misfit) as caught:
         render([None, value])
     assert (caught.value.row, caught.value.kind) == (1, kind)
-    assert str(value) not in str(caught.value) or kind in str(value)
+    assert str(caught.value) == f"row 1 has {kind}"
 
 
 FLOATS = [
