@@ -36,6 +36,11 @@ _READ_CHUNK_BYTES = 1 << 18
 _LARGE_DOCUMENT_BYTES = 1 << 16
 _MOST_TYPE_FIELDS = 500
 
+_MOST_BRACKETS = 200
+"""Arrow and what looks at its types call themselves for each level of a document, and the process ends where the stack
+does: a document with more arrays and objects, which may lie in one another, is read alone.
+"""
+
 _MOST_LOGGED_FIELDS = 20
 """How many fields of a column the log names."""
 
@@ -92,10 +97,11 @@ def count_left_out(documents: pa.Array, named: Named) -> Counter[str]:
     if named is None:
         return found
     texts = documents.drop_null().cast(pa.binary())
-    large = np.diff(read_offsets(texts)) > (0 if _has_values(named) else _LARGE_DOCUMENT_BYTES)
-    _note_documents(texts.filter(pa.array(large)), named, found)
+    alone = np.diff(read_offsets(texts)) > (0 if _has_values(named) else _LARGE_DOCUMENT_BYTES)
+    alone |= _count_brackets(texts) > _MOST_BRACKETS
+    _note_documents(texts.filter(pa.array(alone)), named, found)
     by_columns = True
-    for some in _split_texts(texts.filter(pa.array(~large))):
+    for some in _split_texts(texts.filter(pa.array(~alone))):
         column = _infer_column(some) if by_columns else None
         by_columns = column is not None and _count_fields(column.type) < _MOST_TYPE_FIELDS
         if column is None:
@@ -124,6 +130,12 @@ class LeftOut:
             more = "; fields that are found after this one are counted only" if len(told) == _MOST_LOGGED_FIELDS else ""
             what = f"documents have a field {column}{path}, which the type of {column} in coerce does not name"
             log.warning("%s: %s: it is left out%s", where, what, more)
+
+
+def _count_brackets(texts: pa.BinaryArray) -> NDArray[np.int32]:
+    """Of each document, those that open."""
+    brackets: NDArray[np.int32] = pc.add(pc.count_substring(texts, "["), pc.count_substring(texts, "{")).to_numpy()
+    return brackets
 
 
 def _has_values(named: Named) -> bool:

@@ -79,6 +79,9 @@ class _Part:
         self.counts[tx] += 1
 
 
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+
+
 def read_events(path: Path) -> list[Batch]:
     """The batches of a file, one for each source in it. EventsUnreadable says which line cannot be read, and why."""
     try:
@@ -99,7 +102,7 @@ def read_lines(lines: Iterable[str], name: str) -> list[Batch]:
                 reader.take(json.loads(text))
         number = 0
         return [_build_batch(part) for part in reader.parts if part.changes]
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, pa.ArrowException) as error:
+    except (*_UNREADABLE, pa.ArrowException) as error:
         where = f"{name}, line {number}" if number else name
         raise EventsUnreadable(f"{where}: {_describe_error(error)}", "docs/capture.md describes the format") from None
 
@@ -122,6 +125,8 @@ def _describe_error(error: Exception) -> str:
     """Without values of rows."""
     if isinstance(error, json.JSONDecodeError):
         return f"it is no JSON (column {error.colno}: {error.msg})"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if isinstance(error, KeyError):
         return f"there is no {error.args[0]}, or it has a name that is not known"
     return str(error) if isinstance(error, _LineError) else f"it has a value of the wrong type ({type(error).__name__})"

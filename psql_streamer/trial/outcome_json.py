@@ -28,12 +28,12 @@ def indent_json(given: Any) -> str:
 
 
 def as_json(data: bytes | None) -> Any:
-    """Bytes that are JSON, as they are; an object with others in base64."""
+    """Bytes that are JSON, as they are; an object with others in base64, and with JSON that is nested too deeply."""
     if data is None:
         return None
     try:
         msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {"base64": base64.b64encode(data).decode()}
     return msgspec.Raw(data)
 

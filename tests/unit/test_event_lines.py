@@ -242,6 +242,7 @@ RELATION = '{"relation": {"table": "t", "columns": [{"name": "id", "type": "int8
         ([RELATION, '{"op": "insert", "after": "hunter2"}'], "line 2: "),
         ([RELATION.replace("int8", "int9")], 'line 1: there is no built-in type "int9"'),
         ([RELATION.replace('"name"', '"nom"')], "line 1: there is no name"),
+        ([RELATION, "[" * 2000 + "]" * 2000], "line 2: it is nested too deeply"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named_and_its_values_are_not(lines: list[str], says: str) -> None:
