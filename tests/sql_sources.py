@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from psycopg2.extensions import parse_dsn
 
 from psql_streamer.model import Batch
+from sources.sql import polled_table
 from sources.sql.options import SqlOptions
 from sources.sql.source import SqlSource
 from tests.database import Database
+from tests.started_source import started
 
 Row = dict[str, str | None]
 """Column -> text form."""
@@ -49,7 +52,7 @@ def read(source: SqlSource, enough: Callable[[list[Batch]], bool], timeout: floa
     batches: list[Batch] = []
     deadline = time.monotonic() + timeout
     while not enough(batches):
-        assert time.monotonic() < deadline, f"{rows_of(batches)} after {timeout} s: {source.status()}"
+        assert time.monotonic() < deadline, f"{str(rows_of(batches))[:2000]} after {timeout} s: {source.status()}"
         batch = source.read(0.05)
         if batch is not None:
             source.confirm(batch.position)
@@ -81,6 +84,41 @@ def read_quiet(source: SqlSource, seconds: float = 0.5) -> list[Batch]:
     """What comes within some seconds."""
     until = time.monotonic() + seconds
     return read(source, lambda _: time.monotonic() > until)
+
+
+def bound_batches(monkeypatch: pytest.MonkeyPatch, held: int, at_once: int) -> list[int]:
+    """Have batches hold so many bytes, and drivers be asked for so many rows; for how many they are, each time."""
+    for name in ("polled_table", "row_limits"):
+        monkeypatch.setattr(f"sources.sql.{name}.READ_BYTES", held)
+    for name in ("engine._ROWS_AT_ONCE", "postgresql._WIDE_ROWS_AT_ONCE", "postgresql._NARROW_ROWS_AT_ONCE"):
+        monkeypatch.setattr(f"sources.sql.engines.{name}", at_once)
+    asked: list[int] = []
+    fetch = polled_table.fetch_rows
+
+    def note(of: Callable[[int], Sequence[Any]], at_once: int, enough: int) -> Any:
+        def give(rows: int) -> Sequence[Any]:
+            asked.append(rows)
+            return of(rows)
+
+        return fetch(give, at_once, enough)
+
+    monkeypatch.setattr(polled_table, "fetch_rows", note)
+    return asked
+
+
+def require_bounded_batches(source: SqlSource, insert: Callable[[Sequence[str]], object], most: int) -> None:
+    """Narrow rows, wide ones and narrow ones again come in batches of so many bytes, each row once, in their order.
+
+    insert: notes of rows of `orders`.
+    """
+    given = [*(["x" * 50] * 30), *(["y" * 30_000] * 20), *(["z"] * 30)]
+    insert(given)
+    with started(source):
+        batches = read(source, lambda batches: sum(map(len, batches)) >= len(given))
+        batches += read_quiet(source, 0.3)
+    assert [row["note"] for row in rows_of(batches)] == given
+    assert identities_of(batches) == [(at + 1, 0) for at in range(len(given))]
+    assert max(batch.nbytes for batch in batches) < most
 
 
 def read_beside_writers(

@@ -30,6 +30,10 @@ class TableLocked(SourceUnavailable):
     """The server gave up a statement that waited for a table, and does others."""
 
 
+class TookTooLong(SourceUnavailable):
+    """A look did not end in time."""
+
+
 class Database:
     """Opened when it is looked at. For one thread; `interrupt` may be called from any.
 
@@ -61,7 +65,7 @@ class Database:
             self.close()
             if self.interrupted:
                 raise SourceUnavailable(f"interrupted while {doing}")
-            raise SourceUnavailable(
+            raise TookTooLong(
                 f"{doing} took longer than {self._timeout:g} s",
                 "look for locks and a missing index in the database, or raise timeout",
             )

@@ -22,6 +22,7 @@ from sources.sql.engines.engine import AnyEngine, Described, make_type
 from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.options import TableOptions
+from sources.sql.row_sizes import READ_BYTES, RowsTooWide, fetch_rows
 from sources.sql.settling import Key
 from sources.sql.values import NO_UTF8, Misfit, render_value
 
@@ -47,12 +48,16 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table in one shape, in the order of their keys. key: its columns, each with a value for each row."""
+    """Rows of a table in one shape, in the order of their keys. key: its columns, each with a value for each row.
+
+    cut: whether there are more of those that were asked for, because these hold enough.
+    """
 
     relation: Relation
     arrays: tuple[pa.Array, ...]
     key: Sequence[Sequence[int | str]]
     times: pa.Array | None
+    cut: bool = False
 
     def __len__(self) -> int:
         return len(self.key[0])
@@ -264,9 +269,17 @@ class PolledTable:
     def read_rows(
         self, connection: Connection, cursor: Key | None, to: Key, most: int, skipped: Sequence[Key] = ()
     ) -> Rows | None:
-        """Rows behind the cursor, up to a key; None for none. ShapeChanged when columns or keys are others by now."""
-        with connection.execute(self.make_rows_statement(cursor, to, most, skipped)) as result:
-            found = result.cursor.fetchall() if result.cursor is not None else []
+        """Rows behind the cursor, up to a key; None for none. Fewer than there are when they hold enough bytes.
+
+        ShapeChanged when columns or keys are others by now; RowsTooWide when fewer rows must be asked for.
+        """
+        at_once = self._engine.count_rows_at_once(connection, None if self.is_query else self.name, most)
+        statement = self.make_rows_statement(cursor, to, most, skipped)
+        # Rows that a driver does not hold, so that it can be left alone when there are enough.
+        with connection.execute(statement, execution_options={"stream_results": at_once < most}) as result:
+            found, cut = fetch_rows(result.fetchmany, at_once, READ_BYTES)
+            if cut and at_once < most and not self._engine.leave_rows(connection):
+                raise RowsTooWide(len(found))
         if not found:
             return None
         # What was read holds a lock, or a snapshot, in which the columns cannot change.
@@ -276,9 +289,9 @@ class PolledTable:
             or (self._engine.keys_are_near and not self.has_the_same_keys(connection))
         ):
             raise ShapeChanged
-        return self._make_rows(list(zip(*found, strict=True)))
+        return self._make_rows(list(zip(*found, strict=True)), cut)
 
-    def _make_rows(self, columns: Sequence[Sequence[Any]]) -> Rows:
+    def _make_rows(self, columns: Sequence[Sequence[Any]], cut: bool) -> Rows:
         names = self._names
         keys = [
             self._convert_key_values(name, column) for name, column in zip(self.key, columns[len(names) :], strict=True)
@@ -289,11 +302,16 @@ class PolledTable:
         times = None
         if self.options.timestamp in names:
             times = arrays[names.index(self.options.timestamp)]
-        return Rows(self._make_shape(), arrays, keys, times)
+        return Rows(self._make_shape(), arrays, keys, times, cut)
 
     def _render(self, column: Described, given: Sequence[Any], keys: Sequence[Sequence[int | str]]) -> pa.Array:
         try:
             return column.render(given)
+        except pa.ArrowCapacityError:
+            raise SourceRefused(
+                f"table {self.id}: column {column.name} has a value of more than 2 GiB, as text",
+                "make the value smaller, or leave the column out with columns",
+            ) from None
         except Misfit as misfit:
             key = ", ".join(f"{name} {values[misfit.row]}" for name, values in zip(self.key, keys, strict=True))
             # A text that is none cannot be given as text either.

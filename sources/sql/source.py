@@ -35,11 +35,12 @@ from psql_streamer.model import (
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgtypes import casts
 from sources.sql.check import check_source
-from sources.sql.database import Database, TableLocked
+from sources.sql.database import Database, TableLocked, TookTooLong
 from sources.sql.locked_tables import LOCK_SECONDS, LockedTables
 from sources.sql.options import BEGINNING, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows
 from sources.sql.progress import Piece, Progress
+from sources.sql.row_limits import RowLimits
 from sources.sql.settling import Key
 from sources.sql.watched_table import WatchedTable
 
@@ -49,12 +50,6 @@ log = logging.getLogger(__name__)
 
 _RECHECK_SECONDS = 0.1
 """Between two looks at transactions that rows wait for."""
-
-_BATCH_BYTES = 32 << 20
-"""Where rows are wide, a batch has fewer of them, by those of the batch before."""
-
-_ROWS_OF_FIRST_BATCH = 1000
-"""The most rows of a table's first batch, when nobody knows how wide they are."""
 
 
 class SqlSource(Source):
@@ -82,7 +77,7 @@ class SqlSource(Source):
         self._progress = Progress()
         self._unsaid = False  # the progress has cursors that would be others at the next start
         self._due = 0.0
-        self._limits: dict[str, int] = {}  # rows of the next batch, by table
+        self._limits = RowLimits(options.batch_size)
         self._stored_plans = 0
         self._stored = threading.Condition()
         self._started = False
@@ -295,7 +290,7 @@ class SqlSource(Source):
 
     def _read_piece(self) -> Batch:
         piece = self._progress.pieces[0]
-        limit = min(self._settings.batch_size, self._limits.get(piece.table, _ROWS_OF_FIRST_BATCH))
+        limit = self._limits.find_limit(piece.table)
         began = time.monotonic()
         try:
             rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
@@ -303,11 +298,13 @@ class SqlSource(Source):
             self._leave_alone(piece.table, error, time.monotonic() - began)
             self._progress = self._progress.with_piece_put_off()
             return self._move()
+        except TookTooLong as error:
+            raise self._explain_rows(error, piece.table, limit) from None
         if rows is None:
             self._end_piece()
             return self._move()
         self._progress = self._progress.with_rows_done(len(rows), rows.last)
-        if len(rows) < limit or rows.last == piece.to:
+        if (len(rows) < limit and not rows.cut) or rows.last == piece.to:
             self._end_piece()
         self._rows += len(rows)
         self._last_row_at = time.time()
@@ -317,13 +314,19 @@ class SqlSource(Source):
         self._tables[self._progress.pieces[0].table].skipped = ()
         self._progress = self._progress.with_piece_done()
 
+    def _explain_rows(self, error: TookTooLong, table: str, limit: int) -> SourceUnavailable:
+        """Rows were not read in time: locks, a missing index and large values are what may be the reason."""
+        fewer = self._limits.note_failure(table)
+        remedy = "look for locks, a missing index and very large values in the database, or raise timeout"
+        return SourceUnavailable(f"{error.what} (at most {limit} rows; {fewer} are asked for next)", remedy)
+
     def _make_batch(self, rows: Rows, piece: Piece) -> Batch:
         relation, change = self._learn_shape(rows.relation)
         count = len(rows)
         commit, seq = _number_rows(rows.key, piece)
         changes = replace(Changes.from_new_rows(relation, rows.arrays, np.arange(count, dtype=np.int32)), seq=seq)
         held = sum(map(measure_bytes, rows.arrays))
-        self._limits[relation.id] = max(1, _BATCH_BYTES * count // max(held, 1))
+        self._limits.note_rows(relation.id, count, held)
         batch = Batch(
             self._info,
             self._progress.position,

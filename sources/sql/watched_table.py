@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 
 from sqlalchemy.engine import Connection
@@ -15,6 +16,7 @@ from sources.sql.engines.engine import AnyEngine
 from sources.sql.options import BEGINNING, NOW, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows, ShapeChanged
 from sources.sql.progress import POLL_PIECE_ROWS, Piece
+from sources.sql.row_sizes import RowsTooWide
 from sources.sql.settling import Key, Settling
 
 _SHAPE_ATTEMPTS = 3
@@ -216,18 +218,22 @@ class WatchedTable:
     def read(self, cursor: Key | None, to: Key, most: int) -> Rows | None:
         """Rows behind the cursor, in the shape that the table has with them."""
         failure: ShapeChanged | ColumnsDiffer | None = None
+        asked = most
         for _ in range(_SHAPE_ATTEMPTS):
             try:
-                return self._database.look(
-                    partial(self.table.read_rows, cursor=cursor, to=to, most=most, skipped=self.skipped),
+                rows = self._database.look(
+                    partial(self.table.read_rows, cursor=cursor, to=to, most=asked, skipped=self.skipped),
                     f"reading rows of {self.id}",
                 )
+                return rows if rows is None or asked == most else replace(rows, cut=True)
+            except RowsTooWide as error:
+                asked = error.rows
             except (ShapeChanged, ColumnsDiffer) as error:
                 failure = error
                 self.require_the_same_key()
         if isinstance(failure, ColumnsDiffer):
             raise failure
-        raise SourceUnavailable(f"the columns of {self.id} change while its rows are read")
+        raise SourceUnavailable(f"the columns of {self.id} change while its rows are read, or their sizes")
 
     def _require_a_safe_key(self, connection: Connection) -> None:
         self.table.look(connection)

@@ -27,12 +27,14 @@ from tests.mariadb import Schema
 from tests.mysql_source import read_all, streaming
 from tests.source_at_work import wait_for
 from tests.sql_sources import (
+    bound_batches,
     identities_of,
     notes,
     read,
     read_beside_writers,
     read_quiet,
     read_rows,
+    require_bounded_batches,
     require_that_deletions_do_not_matter,
     rows_of,
     sql_source,
@@ -102,6 +104,22 @@ def test_a_prepared_transaction_is_waited_for_though_its_client_is_gone(every_or
         finally:
             every_orders.execute(f"XA COMMIT {name}")
         assert notes(source, 2) == ["late", "early"]
+
+
+def test_wide_rows_behind_narrow_ones_are_not_read_together(
+    every_schema: Schema, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    every_schema.execute("CREATE TABLE orders (id bigint AUTO_INCREMENT PRIMARY KEY, note text)")
+    asked = bound_batches(monkeypatch, 100_000, 4)
+    require_bounded_batches(
+        sql_source(url_of(every_schema), "orders"),
+        lambda given: every_schema.execute(
+            "INSERT INTO orders (note) VALUES " + ", ".join(f"('{note}')" for note in given)
+        ),
+        200_000,
+    )
+    assert max(asked) == 4
+    assert not caplog.records
 
 
 def test_a_table_whose_engine_has_transactions_of_its_own_is_read_by_time(

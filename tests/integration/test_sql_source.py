@@ -22,15 +22,18 @@ from psql_streamer.events.routing import Router
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.snapshots import SnapshotRequest
+from sources.sql import polled_table
 from tests.database import Database
 from tests.encoding import encoder_of
 from tests.sql_sources import (
+    bound_batches,
     execute,
     identities_of,
     read,
     read_beside_writers,
     read_quiet,
     read_rows,
+    require_bounded_batches,
     rows_of,
     sql_source,
     url_of,
@@ -191,12 +194,39 @@ def test_names_are_taken_as_they_are(shop: Shop) -> None:
 
 
 def test_batches_of_wide_rows_are_small(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sources.sql.source._BATCH_BYTES", 1000)
-    monkeypatch.setattr("sources.sql.source._ROWS_OF_FIRST_BATCH", 3)
+    monkeypatch.setattr("sources.sql.row_limits.READ_BYTES", 1000)
+    monkeypatch.setattr("sources.sql.row_limits.FIRST_ROWS", 3)
     insert(orders, *(["x" * 300] * 12))
     with started(orders.source()) as source:
         batches = read(source, lambda batches: sum(map(len, batches)) == 12)
     assert [len(batch) for batch in batches if len(batch)] == [3, 3, 3, 3]
+
+
+def test_wide_rows_behind_narrow_ones_are_not_read_together(orders: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = bound_batches(monkeypatch, 100_000, 4)
+    require_bounded_batches(orders.source(), lambda given: insert(orders, *given), 200_000)
+    assert max(asked) == 4
+
+
+def test_rows_that_take_too_long_are_asked_for_again_in_smaller_numbers(
+    orders: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert(orders, *"abcdefgh")
+    monkeypatch.setattr("sources.sql.row_limits.FIRST_ROWS", 8)
+    read_now = polled_table.fetch_rows
+    slow = [0.6]
+
+    def read_late(fetch: Any, at_once: int, enough: int) -> Any:
+        time.sleep(slow.pop() if slow else 0)
+        return read_now(fetch, at_once, enough)
+
+    monkeypatch.setattr(polled_table, "fetch_rows", read_late)
+    monkeypatch.setattr("sources.sql.database._GRACE_SECONDS", 0.0)
+    with started(orders.source(timeout="0.3s")) as source:
+        with pytest.raises(SourceUnavailable, match=r"took longer than 0.3 s \(at most 8 rows; 1 are asked for next\)"):
+            read_rows(source, 8)
+        assert "very large values" in source.status().reason
+        assert notes(read_rows(source, 8)) == list("abcdefgh")
 
 
 def test_a_query_and_a_view_are_read_by_the_key_that_is_named(orders: Shop) -> None:

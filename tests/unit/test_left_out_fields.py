@@ -11,7 +11,7 @@ from psql_streamer.trial.outcome_json import as_json
 
 @pytest.mark.parametrize("depth", [150, 1000, 30_000])
 def test_deep_documents_end_nothing(depth: int) -> None:
-    shallow, deep = '{"a": 1, "b": 2}', '{"a": %s%s}' % ("[" * depth, "]" * depth)
+    shallow, deep = '{"a": 1, "b": 2}', f'{{"a": {"[" * depth}{"]" * depth}}}'
     for documents in ([shallow, deep], [deep], [shallow] * 20 + [deep]):
         found = count_left_out(pa.array(documents), Struct({"a": None}))
         assert found.total() == documents.count(shallow)

@@ -21,6 +21,8 @@ from sources.sql.values import Render
 
 OTHER_SETTLE_SECONDS = 5.0
 
+_ROWS_AT_ONCE = 16
+
 
 def as_it_is(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     """The column itself."""
@@ -153,6 +155,17 @@ class AnyEngine:
         return [
             Described(name, TextType("unknown", make_type("json")), render=values.render_any_json) for name in names
         ]
+
+    def count_rows_at_once(self, connection: Connection, table: TableName | None, most: int) -> int:  # noqa: ARG002
+        """How many rows a driver is asked for before their sizes are looked at. most: of all.
+
+        table: None for a query.
+        """
+        return min(most, _ROWS_AT_ONCE)
+
+    def leave_rows(self, connection: Connection) -> bool:  # noqa: ARG002 - for other drivers
+        """Stop reading a result that streams. Whether the transaction goes on, and no row need be read again."""
+        return True
 
     def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
         """Transactions that are open now and may have written to a table; None where it cannot be said."""

@@ -18,7 +18,14 @@ from psql_streamer.pgtype import PostgresType
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, make_numeric_type, make_type
 from sources.sql.engines.mysql_keys import find_generator_problem, read_table_keys
-from sources.sql.engines.mysql_session import END_SECONDS, MysqlSession, end_session, read_session, wake_reader
+from sources.sql.engines.mysql_session import (
+    END_SECONDS,
+    MysqlSession,
+    end_session,
+    forget_result,
+    read_session,
+    wake_reader,
+)
 from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.values import Render
@@ -158,6 +165,14 @@ class MysqlEngine(AnyEngine):
 
     def read_keys(self, connection: Connection, table: TableName) -> TableKeys:
         return read_table_keys(connection, table)
+
+    def leave_rows(self, connection: Connection) -> bool:
+        """PyMySQL reads a result to its end before it does anything else: the connection is given up in place of it."""
+        if self._url.get_driver_name() != "pymysql":
+            return True
+        forget_result(connection.connection.driver_connection)
+        connection.invalidate()
+        return False
 
     def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
         """None, too, where this user may not ask, where a table's engine has transactions of its own, and on a replica,

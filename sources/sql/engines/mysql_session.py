@@ -72,6 +72,13 @@ def wake_reader(driver: Any) -> None:
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
+def forget_result(driver: Any) -> None:
+    """A result whose rows are not fetched one by one to the end, when it is closed or deleted. For PyMySQL."""
+    result = getattr(driver, "_result", None)
+    if result is not None:
+        result.unbuffered_active, result.connection = False, None
+
+
 def _kill(session: MysqlSession, url: URL, connect_arguments: Mapping[str, Any]) -> str:
     """Why it was not ended; empty when it is gone."""
     engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=dict(connect_arguments), hide_parameters=True)

@@ -70,6 +70,16 @@ WHERE has_sequence_privilege(s.oid, 'USAGE') OR has_sequence_privilege(s.oid, 'S
 """
 )
 
+_NARROW = sa.text(
+    FAMILY
+    + """
+SELECT bool_and(c.relkind IN ('r', 'p', 'm') AND (c.reltoastrelid = 0 OR pg_relation_size(c.reltoastrelid) = 0))
+FROM family JOIN pg_class c USING (oid)
+"""
+)
+
+_WIDE_ROWS_AT_ONCE, _NARROW_ROWS_AT_ONCE = 64, 2500
+
 _CASTS_DIFFER = {OIDS["bool"], OIDS["bpchar"], OIDS["inet"]}
 """Types whose cast to text is not their text form (PostgreSQL source, src/include/catalog/pg_cast.dat)."""
 
@@ -133,6 +143,13 @@ class PostgresqlEngine(AnyEngine):
         names = connection.execute(_TYPE_NAMES, {"oids": [oid for _, oid in columns]}).all()
         by_oid = {oid: (PostgresType(base), native) for oid, base, native in names}
         return [_describe_column(name, *by_oid[oid], True) for name, oid in columns]
+
+    def count_rows_at_once(self, connection: Connection, table: TableName | None, most: int) -> int:
+        """Each turn is a round trip. Where no value of a table is stored out of line, its rows lie in a page each."""
+        if most <= _WIDE_ROWS_AT_ONCE:
+            return most
+        narrow = table is not None and connection.execute(_NARROW, {"table": _quote_table(table), "key": []}).scalar()
+        return min(most, _NARROW_ROWS_AT_ONCE if narrow else _WIDE_ROWS_AT_ONCE)
 
     def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:
         what = {"table": _quote_table(table), "key": list(key)}
