@@ -88,7 +88,7 @@ def read_quiet(source: SqlSource, seconds: float = 0.5) -> list[Batch]:
 
 def bound_batches(monkeypatch: pytest.MonkeyPatch, held: int, at_once: int) -> list[int]:
     """Have batches hold so many bytes, and drivers be asked for so many rows; for how many they are, each time."""
-    for name in ("polled_table", "row_limits"):
+    for name in ("piece_reading", "polled_table", "row_limits"):
         monkeypatch.setattr(f"sources.sql.{name}.READ_BYTES", held)
     for name in ("engine._ROWS_AT_ONCE", "postgresql._WIDE_ROWS_AT_ONCE", "postgresql._NARROW_ROWS_AT_ONCE"):
         monkeypatch.setattr(f"sources.sql.engines.{name}", at_once)

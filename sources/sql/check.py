@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy.engine import Connection
 
 from psql_streamer.errors import SourceError
 from psql_streamer.interfaces import Finding, Severity
 from sources.sql.database import Database
+from sources.sql.groups import look_at_each, split_in_groups
 from sources.sql.options import SqlOptions
 from sources.sql.polled_table import PolledTable
 from sources.sql.watched_table import SETTLE_REMEDY, describe_unsettled_risk, explain_by_time
@@ -19,9 +20,9 @@ def check_source(options: SqlOptions, database: Database) -> Iterator[Finding]:
     try:
         yield from database.look(lambda connection: list(_check_server(connection, database)), "connecting")
         schema = database.look(lambda connection: connection.dialect.default_schema_name or "", "asking for the schema")
-        for entry in options.tables:
-            table = PolledTable(entry, database.kind, schema)
-            yield from _look_at_table(table, options, database)
+        tables = [PolledTable(entry, database.kind, schema) for entry in options.tables]
+        for group in split_in_groups(tables):
+            yield from _look_at_group(group, options, database)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
     finally:
@@ -37,6 +38,22 @@ def _check_server(connection: Connection, database: Database) -> Iterator[Findin
             "rows are only added, or its rights are not to be had",
         )
     yield from database.kind.check(connection)
+
+
+def _look_at_group(tables: Sequence[PolledTable], options: SqlOptions, database: Database) -> Iterator[Finding]:
+    """Together, or one by one if something is wrong with one of them."""
+
+    def look(connection: Connection, table: PolledTable) -> list[Finding]:
+        return list(_check_table(table, options, database, connection))
+
+    try:
+        found = list(look_at_each(database, tables, look, "looking at table"))
+    except SourceError:
+        for table in tables:
+            yield from _look_at_table(table, options, database)
+    else:
+        for some in found:
+            yield from some
 
 
 def _look_at_table(table: PolledTable, options: SqlOptions, database: Database) -> Iterator[Finding]:

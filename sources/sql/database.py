@@ -53,28 +53,31 @@ class Database:
         """Whether nobody wants to wait any more."""
         return self._interrupted.is_set()
 
-    def look(self, work: Callable[[Connection], Result], doing: str) -> Result:
-        """What `work` gives, in a transaction that ends with it. doing: what is done, for messages.
+    def look(self, work: Callable[[Connection], Result], doing: str | Callable[[], str]) -> Result:
+        """What `work` gives, in a transaction that ends with it. doing: what is done, for messages, or says it then.
 
         SourceUnavailable when it takes too long, or the server is away; SourceRefused when it will not do it.
         """
-        call = Call(lambda: self._transact(work), doing)
+        return self._look(work, doing if callable(doing) else lambda: doing)
+
+    def _look(self, work: Callable[[Connection], Result], tell: Callable[[], str]) -> Result:
+        call = Call(lambda: self._transact(work), tell())
         if not call.wait(self._timeout + _GRACE_SECONDS, self._interrupted):
             self._cancel()
             call.abandon(lambda _: None)
             self.close()
             if self.interrupted:
-                raise SourceUnavailable(f"interrupted while {doing}")
+                raise SourceUnavailable(f"interrupted while {tell()}")
             raise TookTooLong(
-                f"{doing} took longer than {self._timeout:g} s",
+                f"{tell()} took longer than {self._timeout:g} s",
                 "look for locks and a missing index in the database, or raise timeout",
             )
         try:
             return call.require_result()
         except sa.exc.SQLAlchemyError as error:
             if self.interrupted:
-                raise SourceUnavailable(f"interrupted while {doing}") from None
-            refused = from_sqlalchemy(error, self._url, doing)
+                raise SourceUnavailable(f"interrupted while {tell()}") from None
+            refused = from_sqlalchemy(error, self._url, tell())
             if is_about_columns(error):
                 raise ColumnsDiffer(refused.what, refused.remedy) from None
             raise (TableLocked(refused.what, refused.remedy) if is_about_a_lock(error) else refused) from None

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
+
+from sources.sql.database import TableLocked
 
 LOCK_SECONDS = 1.0
 """For how long one of several tables is waited for that is locked."""
 
 _LEFT_ALONE_SECONDS = 5.0
 """Between two looks at a table that was locked, or as long as the look took."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -19,10 +25,14 @@ class _Locked:
 
 
 class LockedTables:
-    """By their names. patience: seconds after which it is a problem that a table is locked."""
+    """By their names. patience: seconds after which it is a problem that a table is locked. source: its name, for
+    messages. of_several: whether there are other tables to read meanwhile.
+    """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, source: str) -> None:
+        self.of_several = False
         self._patience = patience
+        self._source = source
         self._tables: dict[str, _Locked] = {}
 
     def is_left_alone(self, table: str) -> bool:
@@ -30,17 +40,21 @@ class LockedTables:
         found = self._tables.get(table)
         return found is not None and time.monotonic() < found.until
 
-    def add(self, table: str, took: float) -> bool:
-        """After a look that waited in vain. took: seconds. Whether it is the first one."""
+    def leave_alone(self, table: str, error: TableLocked, took: float) -> None:
+        """After a look that waited in vain; the error of that where no other table is to be read. took: seconds."""
+        if not self.of_several:
+            raise error
         now = time.monotonic()
         found = self._tables.get(table)
+        if found is None:
+            log.warning("source.%s: %s; the other tables are read meanwhile", self._source, error)
         since = now - took if found is None else found.since
         self._tables[table] = _Locked(since, now + max(_LEFT_ALONE_SECONDS, took))
-        return found is None
 
-    def remove(self, table: str) -> bool:
-        """After a look that did not wait. Whether there was one that did."""
-        return self._tables.pop(table, None) is not None
+    def note_read(self, table: str) -> None:
+        """After a look that did not wait."""
+        if self._tables.pop(table, None) is not None:
+            log.info("source.%s: %s is read again", self._source, table)
 
     @property
     def is_problem(self) -> bool:

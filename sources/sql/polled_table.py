@@ -162,11 +162,15 @@ class PolledTable:
         """Whether all is as it was in the last look, of what a change could make rows be left out."""
         return self._read_keys(connection) == self._keys
 
+    def has_keys(self, found: TableKeys) -> bool:
+        """The same of what somebody else has asked for."""
+        return found == self._keys
+
     def has_index(self, connection: Connection) -> bool:
         """Whether an index begins with the key, so that a poll need not read the whole table."""
         if self.is_query or self._keys.is_view:
             return True  # nobody can say
-        inspector, place = sa.inspect(connection), (self.name.table, self.name.schema or None)
+        inspector, place = self._engine.inspect(connection), (self.name.table, self.name.schema or None)
         leading: list[Sequence[str | None]] = [inspector.get_pk_constraint(*place)["constrained_columns"]]
         leading += [one["column_names"] for one in inspector.get_unique_constraints(*place)]
         leading += [one["column_names"] for one in inspector.get_indexes(*place)]
@@ -217,6 +221,13 @@ class PolledTable:
         with connection.execute(chosen) as result:
             found = result.cursor.fetchall() if result.cursor is not None else []
         return [tuple(map(self._convert_key_value, self.key, row)) for row in found]
+
+    def make_largest_key(self) -> sa.ScalarSelect[Any] | None:
+        """The largest key, as a value among others; None where it is more than one number."""
+        if self.is_query or not self.has_integer_key:
+            return None
+        chosen = self._select_key().order_by(self._list_key_columns()[0].desc()).limit(1)
+        return chosen.scalar_subquery()
 
     def find_smallest(self, connection: Connection) -> Key | None:
         """The smallest key; None when there are no rows."""

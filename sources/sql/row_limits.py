@@ -15,13 +15,13 @@ class RowLimits:
     """most: rows of any batch."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._limits: dict[str, int] = {}
         self._ceilings: dict[str, int] = {}
 
     def find_limit(self, table: str) -> int:
         """Rows of the next batch of a table."""
-        return min(self._most, self._limits.get(table, FIRST_ROWS), self._ceilings.get(table, self._most))
+        return min(self.most, self._limits.get(table, FIRST_ROWS), self._ceilings.get(table, self.most))
 
     def note_rows(self, table: str, rows: int, held: int) -> None:
         """So many rows of a batch held so many bytes."""

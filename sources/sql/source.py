@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 import zlib
@@ -15,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from sqlalchemy.engine import Connection
 
-from psql_streamer.binary_columns import measure_bytes
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.model import (
@@ -35,10 +34,13 @@ from psql_streamer.model import (
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgtypes import casts
 from sources.sql.check import check_source
-from sources.sql.database import Database, TableLocked, TookTooLong
+from sources.sql.database import Database, TableLocked
+from sources.sql.groups import look_at_each
 from sources.sql.locked_tables import LOCK_SECONDS, LockedTables
 from sources.sql.options import BEGINNING, SqlOptions
+from sources.sql.piece_reading import PieceReader
 from sources.sql.polled_table import PolledTable, Rows
+from sources.sql.polling import NewRows, Poll
 from sources.sql.progress import Piece, Progress
 from sources.sql.row_limits import RowLimits
 from sources.sql.settling import Key
@@ -46,7 +48,7 @@ from sources.sql.watched_table import WatchedTable
 
 KIND = "sql"
 
-log = logging.getLogger(__name__)
+_LOOKING = "looking at table"
 
 _RECHECK_SECONDS = 0.1
 """Between two looks at transactions that rows wait for."""
@@ -70,14 +72,16 @@ class SqlSource(Source):
         self._url = options.engine_url
         of_several = min(LOCK_SECONDS, options.timeout) if len(options.tables) > 1 else options.timeout
         self._database = Database(self._url, options.timeout, of_several)
-        self._locked = LockedTables(options.timeout)
+        self._locked = LockedTables(options.timeout, name)
         self._tables: dict[str, WatchedTable] = {}
+        self._watched = Poll(self._database, (), self._locked)
         self._shapes: dict[str, Relation] = {}
         self._identity: Mapping[str, str] = {}
         self._progress = Progress()
         self._unsaid = False  # the progress has cursors that would be others at the next start
         self._due = 0.0
         self._limits = RowLimits(options.batch_size)
+        self._reader = PieceReader(self._database, self._tables, self._limits)
         self._stored_plans = 0
         self._stored = threading.Condition()
         self._started = False
@@ -96,7 +100,8 @@ class SqlSource(Source):
         return {**where, **found} if found else {**where, "server": f"{self._url.host or ''}:{self._url.port or ''}"}
 
     def list_published(self) -> Sequence[Relation]:
-        return [self._database.look(table.look, f"looking at table {table.id}") for table in self._make_tables()]
+        tables = self._make_tables()
+        return list(look_at_each(self._database, tables, lambda connection, table: table.look(connection), _LOOKING))
 
     def remember(self, relations: Iterable[Relation]) -> None:
         self._shapes = {relation.id: relation for relation in relations}
@@ -179,17 +184,20 @@ class SqlSource(Source):
         return [table for table in tables if self._fits is None or self._fits(table.schema, table.name.table)]
 
     def _begin(self, progress: Progress) -> None:
-        made = [WatchedTable(table, self._database, self._settings, self.name) for table in self._make_tables()]
+        made = self._watch_tables()
         tables = {table.id: table for table in made}
         if len(tables) < len(made):
             raise SourceRefused("two entries of tables name the same table", "name it once")
+        new = [table for table in made if table.id not in progress.cursors]
+        found = look_at_each(self._database, new, _find_start, "looking for the last row of")
+        starts = dict(zip((table.id for table in new), found, strict=True))
         unsaid = False
         for table in made:
             if table.id in progress.cursors:
                 table.require_basis(progress.bases[table.id], progress.cursors[table.id])
                 progress = progress.with_keys_of(table.id, table.basis, table.table.convert_key)
             else:
-                progress = progress.with_table(table.id, table.basis, *table.find_start())
+                progress = progress.with_table(table.id, table.basis, *starts[table.id])
                 unsaid = unsaid or self._settings.find_start(table.table.options) != (BEGINNING,)
             table.skipped = progress.skipped.get(table.id, ())
         if unknown := sorted(piece.table for piece in progress.pieces if piece.table not in tables):
@@ -198,6 +206,25 @@ class SqlSource(Source):
                 "start once more with it, and take it out of tables when the service has stopped",
             )
         self._tables, self._progress, self._unsaid = tables, progress, unsaid
+        self._locked.of_several = len(made) > 1
+        self._watched = Poll(self._database, made, self._locked)
+        self._reader = PieceReader(self._database, tables, self._limits)
+
+    def _watch_tables(self) -> list[WatchedTable]:
+        tables = self._make_tables()
+        made: list[WatchedTable] = []
+
+        def watch(connection: Connection, table: PolledTable) -> WatchedTable:
+            return WatchedTable(table, self._database, self._settings, self.name, connection)
+
+        try:
+            made.extend(look_at_each(self._database, tables, watch, _LOOKING))
+        except SourceUnavailable:
+            if self._database.interrupted and made:
+                what = f"interrupted when {len(made)} of {len(tables)} tables had been looked at"
+                raise SourceUnavailable(what, "raise startTimeout if that was too short for all of them") from None
+            raise
+        return made
 
     # What is next.
 
@@ -206,7 +233,7 @@ class SqlSource(Source):
             self._unsaid = False
             return self._move()
         if self._progress.pieces:
-            return self._read_piece() if self._wait_until_stored(timeout) else None
+            return self._read_pieces() if self._wait_until_stored(timeout) else None
         return self._poll() if self._wait_until_due(timeout) else None
 
     def _wait_until_stored(self, timeout: float) -> bool:
@@ -241,44 +268,30 @@ class SqlSource(Source):
         self._polls += 1
         pieces: list[Piece] = []
         more = False
-        for table in self._tables.values():
-            if self._locked.is_left_alone(table.id):
-                continue
+        for new in self._watched.find_new_rows(self._progress.cursors):
             commit = pieces[-1].last if pieces else self._progress.commit
-            if found := self._plan_table(table, commit):
-                piece, settled = found
+            if piece := self._plan(new, commit):
                 pieces.append(piece)
-                more = more or piece.to != settled
+                more = more or piece.to != new.to
         self._due = began if more else began + self._pause
         if not pieces:
             return None
         self._progress = self._progress.with_plan(pieces, moment)
         return self._move()
 
-    def _plan_table(self, table: WatchedTable, commit: int) -> tuple[Piece, Key] | None:
-        """What is to be read of a table, and up to where it may be. commit: the largest number that is given away."""
-        cursor = self._progress.cursors[table.id]
+    def _plan(self, new: NewRows, commit: int) -> Piece | None:
+        """What is to be read of a table. commit: the largest number that is given away."""
+        table, cursor = new.table, self._progress.cursors[new.table.id]
         by_key = not self._progress.plans and len(self._tables) == 1
         began = time.monotonic()
         try:
-            settled = table.find_settled(cursor)
-            piece = None if settled is None else table.plan(cursor, settled, commit, by_key)
+            return table.plan(cursor, new.first, new.to, commit, by_key)
         except SourceRefused:
             table.require_the_same_key()  # which says what happened, if it is the key
             raise
         except TableLocked as error:
-            self._leave_alone(table.id, error, time.monotonic() - began)
+            self._locked.leave_alone(table.id, error, time.monotonic() - began)
             return None
-        if self._locked.remove(table.id):
-            log.info("source.%s: %s is read again", self.name, table.id)
-        return None if piece is None or settled is None else (piece, settled)
-
-    def _leave_alone(self, table: str, error: TableLocked, took: float) -> None:
-        """Go on with the other tables, if there are any. took: seconds for which the table was waited for."""
-        if len(self._tables) == 1:
-            raise error
-        if self._locked.add(table, took):
-            log.warning("source.%s: %s; the other tables are read meanwhile", self.name, error)
 
     @property
     def _pause(self) -> float:
@@ -288,51 +301,49 @@ class SqlSource(Source):
 
     # Reading rows.
 
-    def _read_piece(self) -> Batch:
-        piece = self._progress.pieces[0]
-        limit = self._limits.find_limit(piece.table)
-        began = time.monotonic()
+    def _read_pieces(self) -> Batch:
+        first, began = self._progress.pieces[0].table, time.monotonic()
         try:
-            rows = self._tables[piece.table].read(self._progress.cursors[piece.table], piece.to, limit)
+            read = self._reader.read(self._progress)
         except TableLocked as error:
-            self._leave_alone(piece.table, error, time.monotonic() - began)
+            self._locked.leave_alone(first, error, time.monotonic() - began)
             self._progress = self._progress.with_piece_put_off()
             return self._move()
-        except TookTooLong as error:
-            raise self._explain_rows(error, piece.table, limit) from None
-        if rows is None:
-            self._end_piece()
-            return self._move()
-        self._progress = self._progress.with_rows_done(len(rows), rows.last)
-        if (len(rows) < limit and not rows.cut) or rows.last == piece.to:
-            self._end_piece()
-        self._rows += len(rows)
-        self._last_row_at = time.time()
-        return self._make_batch(rows, piece)
+        parts: list[tuple[Piece, Rows]] = []
+        for one in read:
+            if one.rows is not None:
+                # As it stood: places of rows are counted from what was done before.
+                parts.append((self._progress.pieces[0], one.rows))
+                self._progress = self._progress.with_rows_done(len(one.rows), one.rows.last)
+                self._rows += len(one.rows)
+                self._last_row_at = time.time()
+            if one.ends:
+                self._end_piece()
+        return self._make_batch(parts, sum(one.held for one in read)) if parts else self._move()
 
     def _end_piece(self) -> None:
         self._tables[self._progress.pieces[0].table].skipped = ()
         self._progress = self._progress.with_piece_done()
 
-    def _explain_rows(self, error: TookTooLong, table: str, limit: int) -> SourceUnavailable:
-        """Rows were not read in time: locks, a missing index and large values are what may be the reason."""
-        fewer = self._limits.note_failure(table)
-        remedy = "look for locks, a missing index and very large values in the database, or raise timeout"
-        return SourceUnavailable(f"{error.what} (at most {limit} rows; {fewer} are asked for next)", remedy)
-
-    def _make_batch(self, rows: Rows, piece: Piece) -> Batch:
-        relation, change = self._learn_shape(rows.relation)
-        count = len(rows)
-        commit, seq = _number_rows(rows.key, piece)
-        changes = replace(Changes.from_new_rows(relation, rows.arrays, np.arange(count, dtype=np.int32)), seq=seq)
-        held = sum(map(measure_bytes, rows.arrays))
-        self._limits.note_rows(relation.id, count, held)
+    def _make_batch(self, parts: Sequence[tuple[Piece, Rows]], held: int) -> Batch:
+        commits, times, changes, shapes, count = [], [], [], [], 0
+        for piece, rows in parts:
+            relation, change = self._learn_shape(rows.relation)
+            commit, seq = _number_rows(rows.key, piece)
+            tx = np.arange(count, count + len(rows), dtype=np.int32)
+            made = Changes.from_new_rows(relation, rows.arrays, tx)
+            changes.append(replace(made, seq=seq, batch_order=made.batch_order + count))
+            if change is not None:
+                shapes.append(replace(change, batch_order=count, seq=int(seq[0]), tx=count))
+            commits.append(commit)
+            times.append(self._compute_times(rows))
+            count += len(rows)
         batch = Batch(
             self._info,
             self._progress.position,
-            Transactions(commit, self._compute_times(rows)),
-            (changes,),
-            schema_changes=() if change is None else (replace(change, seq=int(seq[0])),),
+            Transactions(np.concatenate(commits), np.concatenate(times)),
+            tuple(changes),
+            schema_changes=tuple(shapes),
             received_at=time.monotonic(),
         )
         return replace(batch, nbytes=held + measure_batch_overhead(batch.rows))
@@ -378,6 +389,10 @@ class SqlSource(Source):
         if locked := self._locked.describe():
             return Status(not (held_up or self._locked.is_problem), f"{locked}; {waits}" if waits else locked)
         return Status(not held_up, waits or (f"{polls}; {by_time}" if by_time else polls))
+
+
+def _find_start(connection: Connection, table: WatchedTable) -> tuple[Key | None, tuple[Key, ...]]:
+    return table.find_start(connection)
 
 
 def _number_rows(key: Sequence[Sequence[int | str]], piece: Piece) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

@@ -12,7 +12,8 @@ from sqlalchemy.engine import Connection
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from sources.sql.basis import Basis, require_the_same_key, require_the_same_table
 from sources.sql.database import ColumnsDiffer, Database
-from sources.sql.engines.engine import AnyEngine
+from sources.sql.engines.engine import AnyEngine, Writers
+from sources.sql.engines.table_keys import TableKeys
 from sources.sql.options import BEGINNING, NOW, SqlOptions
 from sources.sql.polled_table import PolledTable, Rows, ShapeChanged
 from sources.sql.progress import POLL_PIECE_ROWS, Piece
@@ -54,7 +55,7 @@ log = logging.getLogger(__name__)
 
 def are_writers_told(kind: AnyEngine, table: PolledTable, connection: Connection) -> bool:
     """Whether the server says which transactions write to the table."""
-    return not table.is_query and kind.find_writers(connection, table.name, table.key) is not None
+    return not table.is_query and kind.are_writers_told(connection, table.name, table.key)
 
 
 def explain_by_time(kind: AnyEngine, table: PolledTable, connection: Connection) -> str:
@@ -64,7 +65,12 @@ def explain_by_time(kind: AnyEngine, table: PolledTable, connection: Connection)
     """
     if not kind.settle_seconds:
         return ""
-    if not are_writers_told(kind, table, connection):
+    return describe_what_decides(table, are_writers_told(kind, table, connection))
+
+
+def describe_what_decides(table: PolledTable, told: bool) -> str:
+    """The same of a server where rows may be late. told: whether it says who writes to the table."""
+    if not told:
         return "the server does not say who writes"
     return "a time in their key may have been taken long before they were written" if table.has_time_in_key else ""
 
@@ -79,14 +85,17 @@ def describe_unsettled_risk(kind: AnyEngine, table: str, seconds: float | None) 
 
 
 class WatchedTable:
-    """Opened when it is made: SourceRefused when rows could be left out.
+    """Made in a look at the table: SourceRefused when rows could be left out.
 
     source: its name, for messages. unsettled: rows that were seen and are not settled, when last counted. skipped: keys
     behind the cursor whose rows are not read, because they were there before `now`. basis: what its keys rest on.
     """
 
-    def __init__(self, table: PolledTable, database: Database, settings: SqlOptions, source: str) -> None:
+    def __init__(
+        self, table: PolledTable, database: Database, settings: SqlOptions, source: str, connection: Connection
+    ) -> None:
         self.table = table
+        self.name = table.name
         self.id = table.id
         self.unsettled = 0
         self.skipped: tuple[Key, ...] = ()
@@ -96,9 +105,9 @@ class WatchedTable:
         self._counted_at = 0.0
         self._sequences_at = self._keys_at = time.monotonic()
         self._why_by_time = ""
-        database.look(self._require_a_safe_key, f"looking at table {table.id}")
+        self._require_a_safe_key(connection)
         self.basis = table.basis
-        self._settling = self._make_settling()
+        self._settling = self._make_settling(connection)
 
     @property
     def pending(self) -> bool:
@@ -142,7 +151,7 @@ class WatchedTable:
         if self._settings.shrunk_tables == "stop":
             require_the_same_table(self.id, before, self.basis, self._source)
 
-    def find_start(self) -> tuple[Key | None, tuple[Key, ...]]:
+    def find_start(self, connection: Connection) -> tuple[Key | None, tuple[Key, ...]]:
         """The key behind which a table starts that has no position, None for its beginning; and keys behind it whose
         rows are left out.
 
@@ -157,39 +166,76 @@ class WatchedTable:
             table.require_start(start)
             return start, ()
         most = _SKIPPED_ROWS if self._database.kind.settle_seconds else 0
-        last = self._database.look(
-            lambda connection: table.find_last_keys(connection, most + 1), f"looking for the last row of {table.id}"
-        )
+        last = table.find_last_keys(connection, most + 1)
         return (last[most] if len(last) > most else None), tuple(last[:most])
 
-    def find_settled(self, cursor: Key | None) -> Key | None:
-        """Look at the table; the largest settled key, None when none lies behind the cursor.
+    @property
+    def asks_for_writers(self) -> bool:
+        """Whether its rows wait for transactions that the server tells of."""
+        return self._settling.by_writers
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to do though it has no new rows."""
+        return self.pending or self._are_sequences_due
+
+    @property
+    def are_keys_due(self) -> bool:
+        """Whether its keys are to be looked at, though no rows come."""
+        return time.monotonic() - self._keys_at >= _KEYS_SECONDS
+
+    def note_keys(self, found: TableKeys) -> None:
+        """What was asked for together with others. Where it is something else than it was, the next look asks why."""
+        if self.table.has_keys(found):
+            self._keys_at = time.monotonic()
+
+    def find_newest(self, connection: Connection, cursor: Key | None) -> Key | None:
+        """The largest key, if it lies behind the cursor and behind all that were seen before.
 
         PositionRefused when the table is shorter than it was, SourceRefused when keys are given out of order by now.
         """
-        self._look_at_sequences()
-        self._database.look(partial(self._observe, cursor), f"looking for new rows in {self.id}")
-        self._count(cursor)
+        self._look_at_sequences(connection)
+        self._look_at_keys(connection)
+        return self._find_newest(connection, cursor)
+
+    def note_newest(self, newest: Key | None, writers: Writers | None) -> None:
+        """What was found, and the transactions that were writing to it behind that, if its rows wait for them."""
+        if newest is None and not self.pending:
+            return
+        if not self._settling.by_writers:
+            self._settling.observe(newest, time.monotonic())
+            return
+        if writers is None:
+            raise SourceUnavailable("the server does not say any more which transactions write")
+        now = time.monotonic()
+        looked_at = now if self._database.kind.first_look_seconds == 0 else writers.looked_at
+        if writers.known:
+            self._settling.observe(newest, now, writers.names, writers.successors, looked_at)
+
+    def find_settled(self, connection: Connection, cursor: Key | None) -> Key | None:
+        """The largest settled key, None when none lies behind the cursor."""
+        self._count(connection, cursor)
         settled = self._settling.settled
         if settled is None or settled == cursor:
             return None
-        last = self._database.look(
-            partial(self.table.find_largest, cursor=cursor, to=settled),
-            f"looking for the last settled row of {self.id}",
-        )
+        last = self.table.find_largest(connection, cursor=cursor, to=settled)
         if last != settled:
             self._settling.end_at(last or cursor)
         return last
 
-    def plan(self, cursor: Key | None, to: Key, commit: int, by_key: bool) -> Piece | None:
+    def plan(self, cursor: Key | None, first: Key | None, to: Key, commit: int, by_key: bool) -> Piece | None:
         """The next rows, up to a settled key. commit: the largest commit number that is given away.
 
-        by_key: whether commit numbers may be the keys, because there are no others yet.
+        first: the smallest key, where there is no cursor. by_key: whether commit numbers may be the keys, because there
+        are no others yet.
         """
         if not self.table.has_integer_key:
             return self._plan_by_rows(cursor, to, commit)
-        before = self._find_number_before(cursor)
-        if before is None:
+        if cursor is not None:
+            before = int(cursor[0])
+        elif first is not None:
+            before = int(first[0]) - 1
+        else:
             return None
         if int(to[0]) <= before:
             return None  # commit numbers would go back
@@ -203,13 +249,6 @@ class WatchedTable:
 
     def _plan_by_rows(self, cursor: Key | None, to: Key, commit: int) -> Piece:
         return Piece(self.id, self._cut(cursor, to), commit + 1, commit + POLL_PIECE_ROWS, ranked=True)
-
-    def _find_number_before(self, cursor: Key | None) -> int | None:
-        """A number behind which the next rows are, by their key; None when there are none."""
-        if cursor is not None:
-            return int(cursor[0])
-        first = self._database.look(self.table.find_smallest, f"looking for the first row of {self.id}")
-        return None if first is None else int(first[0]) - 1
 
     def require_the_same_key(self) -> None:
         """PositionRefused or SourceRefused when the key is not what it was. Its columns are taken as they are now."""
@@ -251,19 +290,19 @@ class WatchedTable:
             raise
 
     def _look_at_keys(self, connection: Connection) -> None:
-        now = time.monotonic()
-        if now - self._keys_at < _KEYS_SECONDS:
-            return
-        if not self.table.has_the_same_keys(connection):
-            self._look_again(connection)
-        self._keys_at = now
+        if self.are_keys_due:
+            if not self.table.has_the_same_keys(connection):
+                self._look_again(connection)
+            self._keys_at = time.monotonic()
 
-    def _look_at_sequences(self) -> None:
-        now = time.monotonic()
-        if now - self._sequences_at < _SEQUENCE_SECONDS:
-            return
-        self._database.look(self._require_ascending_keys, f"looking at what gives the keys of {self.id}")
-        self._sequences_at = now
+    @property
+    def _are_sequences_due(self) -> bool:
+        return time.monotonic() - self._sequences_at >= _SEQUENCE_SECONDS
+
+    def _look_at_sequences(self, connection: Connection) -> None:
+        if self._are_sequences_due:
+            self._require_ascending_keys(connection)
+            self._sequences_at = time.monotonic()
 
     def _require_ascending_keys(self, connection: Connection) -> None:
         if self._settings.unsafe_sequences == "refuse" and (unsafe := self.table.find_sequence_problem(connection)):
@@ -272,37 +311,15 @@ class WatchedTable:
                 'change that, or set settle long enough and unsafeSequences = "accept"',
             )
 
-    def _make_settling(self) -> Settling:
+    def _make_settling(self, connection: Connection) -> Settling:
         kind, seconds, table = self._database.kind, self._settings.settle, self.table
-        told = self._database.look(
-            lambda connection: are_writers_told(kind, table, connection), f"asking who writes to {self.id}"
-        )
-        self._why_by_time = self._database.look(
-            lambda connection: explain_by_time(kind, table, connection), f"asking who writes to {self.id}"
-        )
+        told = are_writers_told(kind, table, connection)
+        self._why_by_time = describe_what_decides(table, told) if kind.settle_seconds else ""
         if self._why_by_time and (warning := describe_unsettled_risk(kind, self.id, seconds)):
             log.warning("source.%s: %s: %s", self._source, warning, SETTLE_REMEDY)
         if seconds is None:
             seconds = kind.settle_seconds if self._why_by_time else 0.0
         return Settling(seconds, told, kind.first_look_seconds)
-
-    def _observe(self, cursor: Key | None, connection: Connection) -> None:
-        self._look_at_keys(connection)
-        newest = self._find_newest(connection, cursor)
-        if newest is None and not self.pending:
-            return
-        if not self._settling.by_writers:
-            self._settling.observe(newest, time.monotonic())
-            return
-        # Behind the largest key: who took a smaller one holds a lock by then, or has ended.
-        kind = self._database.kind
-        writers = kind.find_writers(connection, self.table.name, self.table.key)
-        if writers is None:
-            raise SourceUnavailable("the server does not say any more which transactions write")
-        now = time.monotonic()
-        looked_at = now if kind.first_look_seconds == 0 else writers.looked_at
-        if writers.known:
-            self._settling.observe(newest, now, writers.names, writers.successors, looked_at)
 
     def _find_newest(self, connection: Connection, cursor: Key | None) -> Key | None:
         """The largest key, if it lies behind the cursor and behind all that were seen before."""
@@ -344,7 +361,7 @@ class WatchedTable:
             f"the position (psql-streamer position forget {self._source}), or give the source another name",
         )
 
-    def _count(self, cursor: Key | None) -> None:
+    def _count(self, connection: Connection, cursor: Key | None) -> None:
         """How many rows are seen and not settled, now and then."""
         if not self.pending:
             self.unsettled = 0
@@ -352,10 +369,7 @@ class WatchedTable:
         if time.monotonic() - self._counted_at < _COUNT_SECONDS:
             return
         behind = self._settling.settled or cursor
-        self.unsettled = self._database.look(
-            lambda connection: self.table.count(connection, behind, _MOST_COUNTED), f"counting new rows in {self.id}"
-        )
-        self.unsettled = max(0, self.unsettled - len(self.skipped))
+        self.unsettled = max(0, self.table.count(connection, behind, _MOST_COUNTED) - len(self.skipped))
         self._counted_at = time.monotonic()
 
     def _cut(self, cursor: Key | None, to: Key) -> Key:

@@ -9,7 +9,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,7 @@ def tell(story: Story, source: SqlSource, steps: int, ended: bool) -> list[Batch
 def rows_by_table(batches: list[Batch]) -> Iterator[tuple[str, Row]]:
     for batch in batches:
         for changes in batch.changes:
-            for row in rows_of([batch]):
+            for row in rows_of([replace(batch, changes=(changes,))]):
                 yield changes.relation.table, row
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
@@ -15,9 +16,12 @@ from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import OIDS
 from psql_streamer.pgtypes.modifiers import VARHDRSZ
 from sources.sql import values
+from sources.sql.engines.reflection import Reflection
 from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 from sources.sql.values import Render
+
+Result = TypeVar("Result")
 
 OTHER_SETTLE_SECONDS = 5.0
 
@@ -88,7 +92,8 @@ class AnyEngine:
     settle_seconds: for how long a row is watched before it is read, where nobody says which transactions write.
     first_look_seconds: how much later than a row it is said who writes, where somebody says it. recommends: the
     source that sees every change of such a server. compares_rows: whether an index serves (a, b) > (1, 2).
-    keys_are_near: whether to ask for a table's keys with every batch takes no time.
+    keys_are_near: whether to ask for a table's keys with every batch takes no time. reflects_together: whether the
+    catalog is asked for several tables at once. selects_without_table: whether SELECT needs no FROM.
     """
 
     settle_seconds: ClassVar[float] = OTHER_SETTLE_SECONDS
@@ -96,11 +101,14 @@ class AnyEngine:
     recommends: ClassVar[str] = ""
     compares_rows: ClassVar[bool] = False
     keys_are_near: ClassVar[bool] = False
+    reflects_together: ClassVar[bool] = False
+    selects_without_table: ClassVar[bool] = False
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         self._url = url
         self._timeout = timeout
         self._lock_timeout = lock_timeout
+        self._reflection: Reflection | None = None
 
     def create(self) -> Engine:
         """SQLAlchemy's engine. It has one connection, which no transaction outlives."""
@@ -138,7 +146,7 @@ class AnyEngine:
 
     def read_keys(self, connection: Connection, table: TableName) -> TableKeys:
         """The keys of a table or view, as they are in this transaction."""
-        inspector, place = sa.inspect(connection), (table.table, table.schema or None)
+        inspector, place = self.inspect(connection), (table.table, table.schema or None)
         primary = tuple(inspector.get_pk_constraint(*place)["constrained_columns"])
         indexes: dict[str, list[str | None]] = {}
         for one in inspector.get_unique_constraints(*place):
@@ -147,6 +155,10 @@ class AnyEngine:
             indexes[str(index["name"])] = index["column_names"]
         is_view = table.table in inspector.get_view_names(table.schema or None)
         return TableKeys.from_indexes(primary, indexes, is_view)
+
+    def read_keys_of(self, connection: Connection, tables: Sequence[TableName]) -> Sequence[TableKeys]:
+        """The same of several tables."""
+        return [self.read_keys(connection, table) for table in tables]
 
     def describe_query(self, connection: Connection, query: sa.TextClause) -> Sequence[Described]:
         """The columns of a query."""
@@ -166,6 +178,38 @@ class AnyEngine:
     def leave_rows(self, connection: Connection) -> bool:  # noqa: ARG002 - for other drivers
         """Stop reading a result that streams. Whether the transaction goes on, and no row need be read again."""
         return True
+
+    @contextmanager
+    def reflect(self, connection: Connection, tables: Sequence[TableName]) -> Iterator[None]:
+        """What the catalog says of these tables is asked for once while this lasts, which is a look at them."""
+        self._reflection = Reflection(connection, tables, self.reflects_together)
+        try:
+            yield
+        finally:
+            self._reflection = None
+
+    def inspect(self, connection: Connection) -> Reflection:
+        """What tells of keys and indexes."""
+        kept = self._reflection
+        if kept is not None and kept.connection is connection:
+            return kept
+        return Reflection(connection, (), together=False)
+
+    def make_impatient(self, work: Callable[[Connection], Result]) -> Callable[[Connection], Result]:
+        """A look that holds locks on several tables gives up soon where it must wait for one: others wait behind it,
+        and whoever has that one may want those.
+        """
+        return work
+
+    def are_writers_told(self, connection: Connection, table: TableName, key: Sequence[str]) -> bool:
+        """Whether `find_writers` says something of a table."""
+        return self.find_writers(connection, table, key) is not None
+
+    def find_writers_of(
+        self, connection: Connection, tables: Sequence[tuple[TableName, Sequence[str]]]
+    ) -> Sequence[Writers | None]:
+        """The same of several tables, each with its key."""
+        return [self.find_writers(connection, table, key) for table, key in tables]
 
     def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
         """Transactions that are open now and may have written to a table; None where it cannot be said."""

@@ -16,7 +16,7 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from sources.sql import values
-from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, make_numeric_type, make_type
+from sources.sql.engines.engine import AnyEngine, Described, Result, Writers, as_it_is, make_numeric_type, make_type
 from sources.sql.engines.mysql_keys import find_generator_problem, read_table_keys
 from sources.sql.engines.mysql_session import (
     END_SECONDS,
@@ -104,6 +104,7 @@ class MysqlEngine(AnyEngine):
     first_look_seconds: ClassVar[float] = 0.25
     recommends: ClassVar[str] = "mysql"
     keys_are_near: ClassVar[bool] = True
+    selects_without_table: ClassVar[bool] = True
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         super().__init__(url, timeout, lock_timeout)
@@ -173,6 +174,19 @@ class MysqlEngine(AnyEngine):
         forget_result(connection.connection.driver_connection)
         connection.invalidate()
         return False
+
+    def make_impatient(self, work: Callable[[Connection], Result]) -> Callable[[Connection], Result]:
+        if self._lock_timeout < self._timeout:
+            return work  # the session waits no longer than the server can be told to
+
+        def look(connection: Connection) -> Result:
+            connection.exec_driver_sql("SET SESSION lock_wait_timeout = 1")
+            try:
+                return work(connection)
+            finally:
+                connection.exec_driver_sql("SET SESSION lock_wait_timeout = DEFAULT")
+
+        return look
 
     def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:  # noqa: ARG002
         """None, too, where this user may not ask, where a table's engine has transactions of its own, and on a replica,

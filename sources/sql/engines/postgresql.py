@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,8 +16,14 @@ from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from sources.sql import values
-from sources.sql.engines.engine import AnyEngine, Described, Writers, as_it_is, make_type
-from sources.sql.engines.postgresql_keys import FAMILY, find_unknown_givers, read_table_keys
+from sources.sql.engines.engine import AnyEngine, Described, Result, Writers, as_it_is, make_type
+from sources.sql.engines.postgresql_keys import (
+    FAMILIES,
+    find_unknown_givers,
+    name_families,
+    quote_table,
+    read_table_keys,
+)
 from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 
@@ -37,25 +43,26 @@ ORDER BY a.attnum
 """)
 
 _TELLS = sa.text(
-    FAMILY
+    FAMILIES
     + """
-SELECT bool_and(c.relkind IN ('r', 'p')) AND NOT pg_is_in_recovery() FROM family JOIN pg_class c USING (oid)
+SELECT root, bool_and(c.relkind IN ('r', 'p')) AND NOT pg_is_in_recovery()
+FROM family JOIN pg_class c USING (oid) GROUP BY root
 """
 )
 """Writers to what is behind a view or a foreign table hold no lock on it; a standby shows no lock of its primary."""
 
 _WRITERS = sa.text(
-    FAMILY  # noqa: S608 - both are texts of this file
+    FAMILIES  # noqa: S608 - both are texts of this file
     + """
-SELECT DISTINCT l.virtualtransaction FROM pg_locks l
+SELECT DISTINCT f.root, l.virtualtransaction
+FROM pg_locks l JOIN (SELECT root, oid FROM family UNION ALL SELECT root, oid FROM sequences) f ON f.oid = l.relation
 WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.granted
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND l.relation IN (SELECT oid FROM family UNION ALL SELECT oid FROM sequences)
 """
 )
 
 _SEQUENCES = sa.text(
-    FAMILY
+    FAMILIES
     + """
 SELECT DISTINCT s.oid::regclass::text, q.seqcache, q.seqincrement, q.seqcycle
 FROM sequences s JOIN pg_sequence q ON q.seqrelid = s.oid
@@ -63,7 +70,7 @@ FROM sequences s JOIN pg_sequence q ON q.seqrelid = s.oid
 )
 
 _HIGHEST = sa.text(
-    FAMILY
+    FAMILIES
     + """
 SELECT max(pg_sequence_last_value(s.oid)) FROM sequences s
 WHERE has_sequence_privilege(s.oid, 'USAGE') OR has_sequence_privilege(s.oid, 'SELECT')
@@ -71,7 +78,7 @@ WHERE has_sequence_privilege(s.oid, 'USAGE') OR has_sequence_privilege(s.oid, 'S
 )
 
 _NARROW = sa.text(
-    FAMILY
+    FAMILIES
     + """
 SELECT bool_and(c.relkind IN ('r', 'p', 'm') AND (c.reltoastrelid = 0 OR pg_relation_size(c.reltoastrelid) = 0))
 FROM family JOIN pg_class c USING (oid)
@@ -79,6 +86,9 @@ FROM family JOIN pg_class c USING (oid)
 )
 
 _WIDE_ROWS_AT_ONCE, _NARROW_ROWS_AT_ONCE = 64, 2500
+
+_LOCK_MILLISECONDS = 200
+"""Less than deadlock_timeout: nobody else is ended because of this wait."""
 
 _CASTS_DIFFER = {OIDS["bool"], OIDS["bpchar"], OIDS["inet"]}
 """Types whose cast to text is not their text form (PostgreSQL source, src/include/catalog/pg_cast.dat)."""
@@ -97,6 +107,8 @@ class PostgresqlEngine(AnyEngine):
     recommends: ClassVar[str] = "postgres"
     keys_are_near: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
+    reflects_together: ClassVar[bool] = True
+    selects_without_table: ClassVar[bool] = True
 
     def create(self) -> Engine:
         engine = super().create()
@@ -126,7 +138,7 @@ class PostgresqlEngine(AnyEngine):
         return {"system identifier": str(connection.exec_driver_sql(_SYSTEM).scalar())}
 
     def describe(self, connection: Connection, table: TableName) -> Sequence[Described]:
-        found = connection.execute(_COLUMNS, {"table": _quote_table(table)}).all()
+        found = connection.execute(_COLUMNS, {"table": quote_table(table)}).all()
         if not found:
             raise SourceRefused(f"table {table} does not exist", "correct tables in the configuration, or create it")
         return [
@@ -135,7 +147,10 @@ class PostgresqlEngine(AnyEngine):
         ]
 
     def read_keys(self, connection: Connection, table: TableName) -> TableKeys:
-        return read_table_keys(connection, _quote_table(table), str(table))
+        return self.read_keys_of(connection, [table])[0]
+
+    def read_keys_of(self, connection: Connection, tables: Sequence[TableName]) -> Sequence[TableKeys]:
+        return read_table_keys(connection, tables)
 
     def describe_query(self, connection: Connection, query: sa.TextClause) -> Sequence[Described]:
         with connection.execute(sa.select(sa.text("*")).select_from(query).where(sa.false())) as result:
@@ -148,24 +163,40 @@ class PostgresqlEngine(AnyEngine):
         """Each turn is a round trip. Where no value of a table is stored out of line, its rows lie in a page each."""
         if most <= _WIDE_ROWS_AT_ONCE:
             return most
-        narrow = table is not None and connection.execute(_NARROW, {"table": _quote_table(table), "key": []}).scalar()
+        narrow = table is not None and connection.execute(_NARROW, name_families([(table, [])])).scalar()
         return min(most, _NARROW_ROWS_AT_ONCE if narrow else _WIDE_ROWS_AT_ONCE)
 
+    def make_impatient(self, work: Callable[[Connection], Result]) -> Callable[[Connection], Result]:
+        def look(connection: Connection) -> Result:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
+            return work(connection)
+
+        return look
+
+    def are_writers_told(self, connection: Connection, table: TableName, key: Sequence[str]) -> bool:
+        return 1 in _find_telling(connection, name_families([(table, key)]))
+
     def find_writers(self, connection: Connection, table: TableName, key: Sequence[str]) -> Writers | None:
-        what = {"table": _quote_table(table), "key": list(key)}
-        if not connection.execute(_TELLS, what).scalar():
-            return None
-        found = connection.execute(_WRITERS, what).scalars()
-        names = frozenset(map(str, found))
-        return Writers(names, time.monotonic(), frozenset(name for name in names if name.startswith(_PREPARED)))
+        return self.find_writers_of(connection, [(table, key)])[0]
+
+    def find_writers_of(
+        self, connection: Connection, tables: Sequence[tuple[TableName, Sequence[str]]]
+    ) -> Sequence[Writers | None]:
+        what = name_families(tables)
+        telling = _find_telling(connection, what)
+        names: dict[int, set[str]] = {root: set() for root in telling}
+        for root, name in connection.execute(_WRITERS, what) if telling else ():
+            if root in names:
+                names[root].add(str(name))
+        now = time.monotonic()
+        return [_make_writers(names[at], now) if at in names else None for at in range(1, len(tables) + 1)]
 
     def find_highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:
-        found = connection.execute(_HIGHEST, {"table": _quote_table(table), "key": [key]}).scalar()
+        found = connection.execute(_HIGHEST, name_families([(table, [key])])).scalar()
         return None if found is None else int(found)
 
     def find_sequence_problem(self, connection: Connection, table: TableName, key: Sequence[str]) -> str:
-        what = {"table": _quote_table(table), "key": list(key)}
-        for name, cache, increment, cycles in connection.execute(_SEQUENCES, what):
+        for name, cache, increment, cycles in connection.execute(_SEQUENCES, name_families([(table, key)])):
             if cache > 1:
                 return f"sequence {name} has CACHE {cache}: sessions use values that they took earlier"
             if increment < 0:
@@ -183,7 +214,7 @@ class PostgresqlEngine(AnyEngine):
             )
 
     def check_table(self, connection: Connection, table: TableName, key: Sequence[str]) -> Iterable[Finding]:
-        yield from find_unknown_givers(connection, _quote_table(table), key, str(table))
+        yield from find_unknown_givers(connection, table, key)
 
 
 _SYSTEM = "SELECT system_identifier FROM pg_control_system()"
@@ -245,5 +276,11 @@ def _format_column(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     return sa.case((column.is_not(None), sa.func.format("%s", column)))
 
 
-def _quote_table(table: TableName) -> str:
-    return ".".join('"' + part.replace('"', '""') + '"' for part in (table.schema, table.table) if part)
+def _find_telling(connection: Connection, what: Mapping[str, Any]) -> set[int]:
+    """Places of the tables whose writers hold locks that can be seen."""
+    return {int(root) for root, tells in connection.execute(_TELLS, what) if tells}
+
+
+def _make_writers(names: Iterable[str], looked_at: float) -> Writers:
+    known = frozenset(names)
+    return Writers(known, looked_at, frozenset(name for name in known if name.startswith(_PREPARED)))

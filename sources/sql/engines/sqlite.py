@@ -71,6 +71,7 @@ class SqliteEngine(AnyEngine):
     settle_seconds: ClassVar[float] = 0.0
     keys_are_near: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
+    selects_without_table: ClassVar[bool] = True
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         super().__init__(url, timeout, lock_timeout)
@@ -135,14 +136,14 @@ class SqliteEngine(AnyEngine):
         return read_table_keys(connection, table)
 
     def find_highest_given(self, connection: Connection, table: TableName, key: str) -> int | None:  # noqa: ARG002
-        if table.table not in _find_autoincrement_tables(connection, table.schema):
+        if not _has_autoincrement(connection, table):
             return None
         query = sa.text(f'SELECT seq FROM "{_escape_schema(table.schema)}".sqlite_sequence WHERE name = :name')  # noqa: S608
         found = connection.execute(query, {"name": table.table}).scalar()
         return int(found) if isinstance(found, int) else None
 
     def check_table(self, connection: Connection, table: TableName, key: Sequence[str]) -> Iterable[Finding]:  # noqa: ARG002
-        if table.table not in _find_autoincrement_tables(connection, table.schema):
+        if not _has_autoincrement(connection, table):
             yield Finding(
                 Severity.WARNING,
                 f"table {table} has no AUTOINCREMENT: when its last row is deleted, the next one gets the same key and "
@@ -208,9 +209,10 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _find_autoincrement_tables(connection: Connection, schema: str) -> set[str]:
-    query = f"SELECT name, sql FROM \"{_escape_schema(schema)}\".sqlite_master WHERE type = 'table'"  # noqa: S608 - a name
-    return {name for name, sql in connection.exec_driver_sql(query) if _AUTOINCREMENT.search(sql or "")}
+def _has_autoincrement(connection: Connection, table: TableName) -> bool:
+    schema = _escape_schema(table.schema)
+    query = sa.text(f"SELECT sql FROM \"{schema}\".sqlite_master WHERE type = 'table' AND name = :name")  # noqa: S608 - a name
+    return bool(_AUTOINCREMENT.search(connection.execute(query, {"name": table.table}).scalar() or ""))
 
 
 _AUTOINCREMENT = re.compile(r"\bAUTOINCREMENT\b", re.IGNORECASE)
