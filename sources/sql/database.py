@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -20,6 +21,10 @@ Result = TypeVar("Result")
 
 _GRACE_SECONDS = 1.0
 """A server that keeps the time limit itself says better what it waited for, and gets this much longer."""
+
+
+_MOST_GIVEN_UP = 3
+"""Looks that were given up and have not ended. Each may hold a connection, and the rows of a batch."""
 
 
 class ColumnsDiffer(SourceRefused):
@@ -47,6 +52,7 @@ class Database:
         self._engine: Engine | None = None
         self._driver: Any = None
         self._interrupted = threading.Event()
+        self._given_up: list[Call[Any]] = []
 
     @property
     def interrupted(self) -> bool:
@@ -61,10 +67,14 @@ class Database:
         return self._look(work, doing if callable(doing) else lambda: doing)
 
     def _look(self, work: Callable[[Connection], Result], tell: Callable[[], str]) -> Result:
+        if self.interrupted:
+            raise SourceUnavailable(f"interrupted while {tell()}")
+        self._require_few_given_up(tell)
         call = Call(lambda: self._transact(work), tell())
         if not call.wait(self._timeout + _GRACE_SECONDS, self._interrupted):
             self._cancel()
             call.abandon(lambda _: None)
+            self._given_up.append(call)
             self.close()
             if self.interrupted:
                 raise SourceUnavailable(f"interrupted while {tell()}")
@@ -81,6 +91,20 @@ class Database:
             if is_about_columns(error):
                 raise ColumnsDiffer(refused.what, refused.remedy) from None
             raise (TableLocked(refused.what, refused.remedy) if is_about_a_lock(error) else refused) from None
+
+    def _require_few_given_up(self, tell: Callable[[], str]) -> None:
+        """A driver may go on with what nobody waits for, however it is told to end. The same is not begun too often."""
+        deadline = time.monotonic() + self._timeout
+        while len(self._given_up) >= _MOST_GIVEN_UP:
+            self._given_up[0].wait(max(0.0, deadline - time.monotonic()), self._interrupted)
+            self._given_up = [call for call in self._given_up if not call.ended]
+            if time.monotonic() >= deadline or self.interrupted:
+                break
+        if len(self._given_up) >= _MOST_GIVEN_UP:
+            raise SourceUnavailable(
+                f"{tell()}: {len(self._given_up)} earlier looks at the database took too long and have not ended yet",
+                "look for what the sessions of this user wait for in the database; a restart of the service ends them",
+            )
 
     def interrupt(self) -> None:
         """End the look that is under way, and every later one."""

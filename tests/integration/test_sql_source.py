@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store_format import StoredPosition
@@ -23,6 +24,7 @@ from psql_streamer.interfaces import Severity
 from psql_streamer.model import Batch, Position, Relation
 from psql_streamer.snapshots import SnapshotRequest
 from sources.sql import polled_table
+from sources.sql.database import Database as SqlDatabase
 from tests.database import Database
 from tests.encoding import encoder_of
 from tests.sql_sources import (
@@ -229,6 +231,27 @@ def test_rows_that_take_too_long_are_asked_for_again_in_smaller_numbers(
             read_rows(source, 8)
         assert "very large values" in source.status().reason
         assert notes(read_rows(source, 8)) == list("abcdefgh")
+
+
+def test_no_more_than_three_looks_that_were_given_up_run_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.touch()
+    monkeypatch.setattr("sources.sql.database._GRACE_SECONDS", 0.0)
+    database = SqlDatabase(make_url(f"sqlite:///{file}"), 0.15, 0.15)
+    release, begun = threading.Event(), threading.Semaphore(0)
+
+    def hang(_: object) -> None:
+        begun.release()
+        release.wait(20)
+
+    for _ in range(3):
+        with pytest.raises(SourceUnavailable, match="hanging took longer than"):
+            database.look(hang, "hanging")
+    with pytest.raises(SourceUnavailable, match="hanging: 3 earlier looks at the database took too long"):
+        database.look(hang, "hanging")
+    release.set()
+    assert database.look(lambda _: 7, "looking") == 7
+    assert [begun.acquire(blocking=False) for _ in range(4)] == [True, True, True, False]
+    database.close()
 
 
 def test_a_query_and_a_view_are_read_by_the_key_that_is_named(orders: Shop) -> None:

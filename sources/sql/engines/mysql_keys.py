@@ -26,10 +26,14 @@ ORDER BY s.index_name, s.seq_in_index
 _PRIMARY = "PRIMARY"
 
 _COLUMNS = sa.text("""
-SELECT c.column_name, c.extra, c.column_default, t.table_type
-FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
+SELECT column_name, extra, column_default, (
+    SELECT table_type FROM information_schema.tables
+    WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
+)
+FROM information_schema.columns
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 """)
+"""A join of the two would have MariaDB open every table there is."""
 
 _NEXT_VALUE = re.compile(r"nextval\(((?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`)\)", re.IGNORECASE)
 

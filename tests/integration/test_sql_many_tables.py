@@ -1,0 +1,135 @@
+"""A `sql` source of many tables: looked at in groups, and no table is left out or taken for another one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from psql_streamer.errors import SourceRefused, SourceUnavailable
+from sources.sql.source import SqlSource
+from tests.database import Database
+from tests.sql_sources import execute, identities_of, read, read_quiet, rows_of, sql_source, url_of
+from tests.started_source import started
+
+TABLES = [f"t{at:02}" for at in range(60)]
+"""More than a group has."""
+
+
+def test_rows_of_many_tables_come_together_once_and_in_order(file: Path) -> None:
+    source = sql_source(f"sqlite:///{file}", *TABLES)
+    for round_ in range(2):
+        execute(file, *(f"INSERT INTO {name} (note) VALUES ('{name}-{round_}')" for name in TABLES))
+    with started(source):
+        batches = read(source, lambda batches: sum(map(len, batches)) >= 120)
+        expected = [f"{name}-{round_}" for name in TABLES for round_ in range(2)]
+        assert [row["note"] for row in rows_of(batches)] == expected
+        assert [changes.relation.table for batch in batches for changes in batch.changes] == TABLES
+        assert [(one.relation.table, one.tx, one.batch_order) for batch in batches for one in batch.schema_changes] == [
+            (name, 2 * at, 2 * at) for at, name in enumerate(TABLES)
+        ]
+        execute(file, "INSERT INTO t51 (note) VALUES ('late')", "INSERT INTO t07 (note) VALUES ('late')")
+        batches += read(source, lambda batches: sum(map(len, batches)) >= 2) + read_quiet(source, 0.3)
+        assert [changes.relation.table for changes in batches[-1].changes] == ["t07", "t51"]
+        assert len([batch for batch in batches if len(batch)]) == 2
+    identities = identities_of(batches)
+    assert identities == sorted(set(identities))
+
+
+def test_a_batch_of_several_tables_has_no_more_rows_than_batch_size(file: Path) -> None:
+    for name in TABLES[:5]:
+        execute(file, *[f"INSERT INTO {name} (note) VALUES ('{name}')"] * 3)
+    with started(sql_source(f"sqlite:///{file}", *TABLES, batchSize=4)) as source:
+        batches = read(source, lambda batches: sum(map(len, batches)) >= 15)
+    assert max(map(len, batches)) == 4
+    assert [row["note"] for row in rows_of(batches)] == [name for name in TABLES[:5] for _ in range(3)]
+
+
+def test_an_idle_poll_of_many_tables_is_a_statement_for_a_group(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with started(sql_source(f"sqlite:///{file}", *TABLES)) as source:
+        read_quiet(source, 0.3)
+        said: list[str] = []
+        look = source._database.look
+        monkeypatch.setattr(source._database, "look", lambda work, doing: (said.append(doing), look(work, doing))[1])
+        source._due = 0.0
+        assert source.read(0.05) is None
+    assert said == [
+        "looking for new rows in main.t00 and 49 other tables",
+        "looking for new rows in main.t50 and 9 other tables",
+    ]
+
+
+def test_the_table_that_something_is_wrong_with_is_named(file: Path) -> None:
+    source = sql_source(f"sqlite:///{file}", *TABLES)
+    with started(source):
+        read_quiet(source, 0.3)
+        execute(file, "DROP TABLE t33", "INSERT INTO t32 (note) VALUES ('a')")
+        with pytest.raises(SourceRefused, match=r"table t33 does not exist"):
+            read_quiet(source, 2)
+    errors = [str(one) for one in source.check() if "t33" in str(one)]
+    assert len(errors) == 1
+    assert "table t33 does not exist" in errors[0]
+
+
+def test_no_lock_is_held_on_one_table_while_another_one_is_waited_for(database: Database) -> None:
+    """A transaction that locks both, the one that is held first, is not in the way of the source."""
+    database.execute("CREATE TABLE a (id bigserial PRIMARY KEY, note text); CREATE TABLE b (LIKE a INCLUDING ALL)")
+    with started(sql_source(url_of(database), "a", "b", timeout="1s")) as source, database.session() as other:
+        read_quiet(source, 0.3)
+        with other.cursor() as cursor:
+            cursor.execute("LOCK TABLE b IN ACCESS EXCLUSIVE MODE")
+            read_until_locked(source, database)
+            assert "public.b" in source.status().reason
+            other.rollback()
+        assert rows_of(read_quiet(source, 0.3)) == []
+
+
+def read_until_locked(source: SqlSource, database: Database) -> None:
+    """While the source waits for `b`, `a` can be locked."""
+    locked: list[bool] = []
+
+    def lock() -> None:
+        with database.session() as session, session.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '400ms'")
+            try:
+                cursor.execute("LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
+                locked.append(True)
+            except psycopg2.errors.LockNotAvailable:
+                locked.append(False)
+            session.rollback()
+
+    asks = threading.Timer(0.5, lock)
+    asks.start()
+    try:
+        read_quiet(source, 1.5)
+    finally:
+        asks.join()
+        assert locked == [True]
+
+
+def test_a_start_that_is_interrupted_names_no_table(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = sql_source(f"sqlite:///{file}", *TABLES)
+    look = source._database.look
+    looks: list[str] = []
+
+    def look_then_interrupt(work: object, doing: object) -> object:
+        looks.append("")
+        if len(looks) == 3:  # the schema, the first group, and in the second one
+            source.interrupt()
+        return look(work, doing)  # type: ignore[arg-type, type-var]
+
+    monkeypatch.setattr(source._database, "look", look_then_interrupt)
+    with pytest.raises(
+        SourceUnavailable, match="interrupted when 50 of 60 tables had been looked at: raise startTimeout"
+    ):
+        source.start(None)
+    source.stop()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.sqlite"
+    execute(path, *(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY AUTOINCREMENT, note text)" for name in TABLES))
+    return path
