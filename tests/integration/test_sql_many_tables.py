@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg2
 import pytest
 
-from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from sources.sql.source import SqlSource
 from tests.database import Database
-from tests.sql_sources import execute, identities_of, read, read_quiet, rows_of, sql_source, url_of
+from tests.mariadb import Schema
+from tests.sql_sources import execute, identities_of, notes, read, read_quiet, read_rows, rows_of, sql_source, url_of
 from tests.started_source import started
 
 TABLES = [f"t{at:02}" for at in range(60)]
@@ -54,7 +58,10 @@ def test_an_idle_poll_of_many_tables_is_a_statement_for_a_group(file: Path, monk
         look = source._database.look
         monkeypatch.setattr(source._database, "look", lambda work, doing: (said.append(doing), look(work, doing))[1])
         source._due = 0.0
+        for table in source._tables.values():
+            table._keys_at = -math.inf  # it asks for the keys, too
         assert source.read(0.05) is None
+        assert not any(table.are_keys_due for table in source._tables.values())
     assert said == [
         "looking for new rows in main.t00 and 49 other tables",
         "looking for new rows in main.t50 and 9 other tables",
@@ -71,6 +78,113 @@ def test_the_table_that_something_is_wrong_with_is_named(file: Path) -> None:
     errors = [str(one) for one in source.check() if "t33" in str(one)]
     assert len(errors) == 1
     assert "table t33 does not exist" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("altered", "said"),
+    [
+        (
+            "ALTER TABLE b DROP CONSTRAINT b_pkey, ADD PRIMARY KEY (note)",
+            "of public.b is by id, and its key is note now",
+        ),
+        (
+            "ALTER TABLE b RENAME TO old; CREATE TABLE b (LIKE old INCLUDING ALL); INSERT INTO b VALUES (7, 'b')",
+            "public.b is another table now",
+        ),
+    ],
+)
+def test_a_key_that_moves_in_one_of_many_is_noticed_though_its_largest_one_stays(
+    database: Database, monkeypatch: pytest.MonkeyPatch, altered: str, said: str
+) -> None:
+    monkeypatch.setattr("sources.sql.watched_table._KEYS_SECONDS", 0.4)
+    with three_tables(database) as source:
+        database.execute(altered)
+        with pytest.raises(PositionRefused, match=said):
+            read_quiet(source, 3)
+
+
+def test_a_key_that_is_unique_no_more_is_noticed_in_one_of_many_at_mariadb(
+    schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sources.sql.watched_table._KEYS_SECONDS", 0.4)
+    table = "(id INT AUTO_INCREMENT PRIMARY KEY, note INT NOT NULL)"
+    schema.execute(f"CREATE TABLE a {table}", f"CREATE TABLE b {table}", "INSERT INTO b (note) VALUES (1)")
+    url = f"mysql+pymysql://root@{schema.host}:{schema.port}/{schema.name}"
+    with started(sql_source(url, "a", "b")) as source:
+        read_rows(source, 1)
+        schema.execute("ALTER TABLE b MODIFY id INT, DROP PRIMARY KEY, ADD PRIMARY KEY (note)")
+        with pytest.raises(PositionRefused, match=r"\.b is by id, and its key is note now"):
+            read_quiet(source, 3)
+
+
+def test_each_table_that_is_locked_is_named_and_no_other_one_waits_for_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sources.sql.source.LOCK_SECONDS", 0.3)
+    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", 1.0)
+    with three_tables(database) as source, database.session() as owner:
+        with owner.cursor() as cursor:
+            cursor.execute("LOCK TABLE a, b IN ACCESS EXCLUSIVE MODE; INSERT INTO a VALUES (8, 'late')")
+        database.execute("INSERT INTO c VALUES (8, 'c')")
+        assert notes(source, 1) == ["c"]
+        assert "locked, and tried again while the other tables are read: public.a" in source.status().reason
+        assert "public.b" in source.status().reason
+        owner.commit()
+        assert notes(source, 1) == ["late"]
+        read_quiet(source, 1.5)
+        assert "locked" not in source.status().reason
+
+
+def test_a_piece_of_a_locked_table_is_put_off_between_those_of_others(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sources.sql.source.LOCK_SECONDS", 0.3)
+    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", 0.5)
+    with three_tables(database) as source, database.session() as owner:
+        database.execute("".join(f"INSERT INTO {name} VALUES (8, '{name}');" for name in "abc"))
+        batches = read(source, lambda batches: len(batches) == 1)
+        assert [piece.table for piece in source._progress.pieces] == ["public.a", "public.b", "public.c"]
+        with owner.cursor() as cursor:
+            cursor.execute("LOCK TABLE b IN ACCESS EXCLUSIVE MODE")
+        batches += read(source, lambda batches: sum(map(len, batches)) == 2)
+        owner.rollback()
+        batches += read(source, lambda batches: sum(map(len, batches)) == 1)
+    assert [row["note"] for row in rows_of(batches)] == ["a", "c", "b"]
+    commits = [commit for commit, _ in identities_of(batches)]
+    assert commits == sorted(set(commits))
+
+
+def test_who_writes_is_asked_behind_the_largest_keys_of_all_tables(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with three_tables(database) as source:
+        asked: list[str] = []
+        for table in source._tables.values():
+            find = table.find_newest
+            monkeypatch.setattr(
+                table, "find_newest", lambda *given, find=find, name=table.id: (asked.append(name), find(*given))[1]
+            )
+        kind = source._database.kind
+        find_writers = kind.find_writers_of
+        monkeypatch.setattr(kind, "find_writers_of", lambda *given: (asked.append("writers"), find_writers(*given))[1])
+        with database.session() as late:
+            with late.cursor() as cursor:
+                cursor.execute("INSERT INTO c VALUES (8, 'late')")
+            database.execute("INSERT INTO a VALUES (9, 'a'); INSERT INTO c VALUES (9, 'c')")
+            assert notes(source, 1) == ["a"]
+            assert asked[:3] == ["public.a", "public.c", "writers"]
+            late.commit()
+        assert notes(source, 2) == ["late", "c"]
+
+
+@contextmanager
+def three_tables(database: Database) -> Iterator[SqlSource]:
+    """A source that has read a row of each."""
+    for name in "abc":
+        database.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY, note text); INSERT INTO {name} VALUES (7, 'x')")
+    with started(sql_source(url_of(database), *"abc")) as source:
+        read_rows(source, 3)
+        yield source
 
 
 def test_no_lock_is_held_on_one_table_while_another_one_is_waited_for(database: Database) -> None:

@@ -16,12 +16,13 @@ from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 
 _INDEXES = sa.text("""
-SELECT t.table_type, s.index_name, s.column_name
-FROM information_schema.tables t LEFT JOIN information_schema.statistics s
-    ON s.table_schema = COALESCE(:schema, DATABASE()) AND s.table_name = :table AND s.non_unique = 0
-WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :table
-ORDER BY s.index_name, s.seq_in_index
+SELECT NULL, 0, table_type FROM information_schema.tables
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
+UNION ALL
+SELECT index_name, seq_in_index, column_name FROM information_schema.statistics
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND non_unique = 0
 """)
+"""A join of the two would have MariaDB open every table there is."""
 
 _PRIMARY = "PRIMARY"
 
@@ -33,7 +34,6 @@ SELECT column_name, extra, column_default, (
 FROM information_schema.columns
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 """)
-"""A join of the two would have MariaDB open every table there is."""
 
 _NEXT_VALUE = re.compile(r"nextval\(((?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`)\)", re.IGNORECASE)
 
@@ -45,12 +45,17 @@ def read_table_keys(connection: Connection, table: TableName) -> TableKeys:
     and TRUNCATE.
     """
     found = connection.execute(_INDEXES, {"schema": table.schema or None, "table": table.table}).all()
-    indexes: dict[str, list[str | None]] = {}
-    for _, index, column in found:
-        if index is not None:
-            indexes.setdefault(_to_text(index), []).append(None if column is None else _to_text(column))
+    places: dict[str, list[tuple[int, str | None]]] = {}
+    is_view = False
+    for index, place, name in found:
+        if index is None:
+            is_view = is_view or "VIEW" in _to_text(name)
+        else:
+            column = None if name is None else _to_text(name)
+            places.setdefault(_to_text(index), []).append((int(place), column))
+    indexes = {index: [column for _, column in sorted(columns)] for index, columns in places.items()}
     primary = tuple(filter(None, indexes.get(_PRIMARY, ())))
-    return TableKeys.from_indexes(primary, indexes, any("VIEW" in _to_text(kind) for kind, *_ in found))
+    return TableKeys.from_indexes(primary, indexes, is_view)
 
 
 def find_generator_problem(connection: Connection, table: TableName, key: Sequence[str]) -> str:
