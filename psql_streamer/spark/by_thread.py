@@ -108,7 +108,7 @@ class ThreadInlets:
             yield context
             if self._client.get_thread_connection() is not connection:
                 # py4j has sent the last call again, by another connection, and it found nothing left to do.
-                raise HandlerUnavailable("nobody waited for what Spark made of a batch", "it is sent again")
+                raise _make_cancelled_error()
         finally:
             if connection in self._waiting:  # else it still runs, with what it holds
                 self._waiting.discard(connection)
@@ -117,6 +117,13 @@ class ThreadInlets:
                     context.markTaskCompleted(self._nothing)
                 with suppress(Exception):
                     self._contexts.unset()
+
+    def require_wanted(self) -> None:
+        """HandlerUnavailable when `cancel` came since the task began: py4j would send the call that follows by another
+        connection, though it takes long.
+        """
+        if self._client.get_thread_connection() not in self._waiting:
+            raise _make_cancelled_error()
 
     def partition(self, table: pa.Table, schema: pa.Schema) -> Any:
         """The rows of the table, as the partition of an RDD that was made of a collection."""
@@ -127,6 +134,10 @@ class ThreadInlets:
         self._task.set(made, _NO_TASK)
         self._settings.set(made, settings)
         return made
+
+
+def _make_cancelled_error() -> HandlerUnavailable:
+    return HandlerUnavailable("nobody waited for what Spark made of a batch", "it is sent again")
 
 
 class ThreadInlet:
@@ -180,6 +191,7 @@ class ThreadPlan:
     def _write(self, batches: Any, path: str) -> None:
         stream = self._inlets.new_stream(self._inlets.new_file(path))
         try:
+            self._inlets.require_wanted()
             self._inlets.write(batches, stream)
         finally:
             stream.close()

@@ -164,7 +164,14 @@ def test_rows_that_a_function_sends_through_a_shuffle_of_its_own_come_back(spark
         assert sorted(values(only(handler.handle(batch(shop()))), "id")) == [b"1", b"2", b"4"]
 
 
-def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any) -> None:
+def _is_writing(jvm: Any) -> bool:
+    """Whether a thread of the JVM writes what a plan makes."""
+    stacks = jvm.java.lang.Thread.getAllStackTraces().values()
+    return any(frame.getMethodName() == "writeIteratorToStream" for stack in stacks for frame in stack)
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["it is about to run", "it runs"])
+def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any, runs: bool) -> None:
     handler = spark({}, orders={"sql": RULES["derived"]})
     session, kept = handler._pool.spark, handler._runner.planner.prepared
     arrow = pa.schema([("c0", pa.int64())])
@@ -175,6 +182,8 @@ def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any) ->
         began = time.monotonic()
         run = threads.submit(plan.run, pa.table({"c0": [20_000_000_000]}))
         wait_until(lambda: bool(kept._ways[0]._waiting))
+        if runs:
+            wait_until(lambda: _is_writing(session._jvm))
         handler.interrupt()
         with pytest.raises(HandlerUnavailable, match="nobody waited"):
             run.result()
