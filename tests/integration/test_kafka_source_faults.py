@@ -201,7 +201,10 @@ def test_a_leader_that_is_away_keeps_no_other_partition_from_being_read() -> Non
     ("request_kind", "error", "why"),
     [
         (FIND_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, "its coordinator may be away"),
-        (JOIN_GROUP, KafkaError.GROUP_MAX_SIZE_REACHED, "Consumer group has reached maximum size"),
+        pytest.param(
+            *(JOIN_GROUP, KafkaError.GROUP_MAX_SIZE_REACHED, "Consumer group has reached maximum size"),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_group_that_does_not_take_the_member_in_is_on_status(
@@ -302,7 +305,7 @@ def test_the_lag_of_a_source_that_nobody_reads_increases(
         wait_for(lambda: source.stats()["lag_records"] == 110, "the new records")
 
 
-@pytest.mark.parametrize("in_time", [True, False])
+@pytest.mark.parametrize("in_time", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_commit_that_is_refused_for_its_generation_waits_for_the_sinks(in_time: bool) -> None:
     """Brokers answer a commit behind the request to join that was sent in front of it."""
     with MockBrokers() as brokers:

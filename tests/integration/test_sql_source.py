@@ -268,14 +268,15 @@ def test_keys_of_texts_and_of_several_columns_are_read_in_their_order(shop: Shop
     keys = [(f"s{at % 3}", f"2026-01-0{1 + at % 2} 10:00:00.500000", at) for at in range(20)]
     for row in keys:
         shop.run(f"INSERT INTO visits VALUES {row}")
-    with started(shop.source("visits", batchSize=3)) as source:
+    with started(shop.source("visits", batchSize=3, settle="100ms")) as source:
         batches = read(source, lambda batches: sum(map(len, batches)) == 20)
         assert [row["n"] for row in rows_of(batches)] == [str(key[2]) for key in sorted(keys)]
         shop.run("INSERT INTO visits VALUES ('s9', '2026-01-01 10:00:00', 99)")
         assert [row["n"] for row in read_rows(source, 1)] == ["99"]
     found = identities_of(batches)
     assert found == sorted(set(found))
-    with started(shop.source("visits", startAt=["s2", "2026-01-02 10:00:00.500000", 11])) as source:
+    start = ["s2", "2026-01-02 10:00:00.500000", 11]
+    with started(shop.source("visits", startAt=start, settle="100ms")) as source:
         assert [row["n"] for row in read_rows(source, 2)] == ["17", "99"]
 
 
