@@ -70,6 +70,12 @@ def notes(source: SqlSource, count: int) -> list[str | None]:
     return [row["note"] for row in read_rows(source, count)]
 
 
+def shorten_lock_waits(monkeypatch: pytest.MonkeyPatch, left_alone: float) -> None:
+    """A locked table is waited for a moment, and then left alone for so many seconds. Before the source is made."""
+    monkeypatch.setattr("sources.sql.source.LOCK_SECONDS", 0.3)
+    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", left_alone)
+
+
 def require_that_deletions_do_not_matter(source: SqlSource, run: Callable[[str], object]) -> None:
     """Rows of `orders` that are deleted behind the cursor leave no trace, and those behind them come."""
     run("INSERT INTO orders (note) VALUES ('a'), ('b')")

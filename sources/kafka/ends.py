@@ -60,10 +60,8 @@ def find_known_ends(
 ) -> Ends:
     """The same without those whose leader does not answer."""
     asked = list(asked)
-    begins, ends = (
-        {_to_partition(one): _read_offset(answer) for one, answer in _ask(admin, asked, of, timeout, isolation).items()}
-        for of in (_EARLIEST, _LATEST)
-    )
+    both = [_ask(admin, asked, of, timeout, isolation) for of in (_EARLIEST, _LATEST)]  # then wait for either
+    begins, ends = ({_to_partition(one): _read_offset(answer) for one, answer in answers.items()} for answers in both)
     return {one: (begin, end) for one in asked if (begin := begins[one]) is not None and (end := ends[one]) is not None}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import TopicPartition
 
@@ -65,28 +65,20 @@ def move_position(position: Position, moved: Offsets, offsets: Offsets, ids: Top
         if of_topic is position.data[topic]:
             of_topic = data[topic] = dict(of_topic)
         of_topic[str(number)] = offset
-    first = islice(
-        (
-            (Partition(topic, int(number)), offset)
-            for topic, of_topic in data.items()
-            for number, offset in of_topic.items()
-            if number != _ID
-        ),
-        _MOST_PARTITIONS_SHOWN,
-    )
-    return Position(data, _show_first(first, len(offsets)))
+    return Position(data, _show_first(islice(_walk_offsets(data), _MOST_PARTITIONS_SHOWN), len(offsets)))
 
 
 def to_offsets(position: Position | None) -> dict[Partition, int]:
     """What a position holds."""
-    if position is None:
-        return {}
-    return {
-        Partition(topic, int(number)): int(offset)
-        for topic, partitions in position.data.items()
-        for number, offset in partitions.items()
-        if number != _ID
-    }
+    return {} if position is None else dict(_walk_offsets(position.data))
+
+
+def _walk_offsets(data: Mapping[str, Any]) -> Iterator[tuple[Partition, int]]:
+    """data: of a position."""
+    for topic, of_topic in data.items():
+        for number, offset in of_topic.items():
+            if number != _ID:
+                yield Partition(topic, int(number)), int(offset)
 
 
 def to_topic_ids(position: Position | None) -> dict[str, str]:
@@ -113,10 +105,7 @@ def _show_offsets(offsets: Offsets) -> str:
 
 
 def _show_first(first: Iterable[tuple[Partition, int]], count: int) -> str:
-    if not count:
-        return "no partitions"
-    more = f" and {count - _MOST_PARTITIONS_SHOWN} more" if count > _MOST_PARTITIONS_SHOWN else ""
-    return ", ".join([f"{partition}@{offset}" for partition, offset in first]) + more
+    return _join_first((f"{partition}@{offset}" for partition, offset in first), count) if count else "no partitions"
 
 
 def compute_total_lag(lags: Mapping[Partition, int]) -> int | None:
@@ -126,6 +115,11 @@ def compute_total_lag(lags: Mapping[Partition, int]) -> int | None:
 
 def list_partitions(partitions: Iterable[Partition]) -> str:
     """`orders[0], orders[1] and 5 more`."""
-    listed = [str(partition) for partition in sorted(partitions)]
-    more = f" and {len(listed) - _MOST_PARTITIONS_SHOWN} more" if len(listed) > _MOST_PARTITIONS_SHOWN else ""
-    return ", ".join(listed[:_MOST_PARTITIONS_SHOWN]) + more
+    ordered = sorted(partitions)
+    return _join_first(map(str, ordered[:_MOST_PARTITIONS_SHOWN]), len(ordered))
+
+
+def _join_first(first: Iterable[str], count: int) -> str:
+    """The first ones of so many, and how many more there are."""
+    more = f" and {count - _MOST_PARTITIONS_SHOWN} more" if count > _MOST_PARTITIONS_SHOWN else ""
+    return ", ".join(first) + more

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from sources.kafka.offsets import TopicIds
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import Descriptions, ask_descriptions, collect_descriptions, find_topic_ids
+from sources.kafka.subscribed import Descriptions, ask_descriptions, collect_topic_ids, find_topic_ids
 
 
 class SameTopics:
@@ -41,10 +41,10 @@ class SameTopics:
         if self._asked and all(one.done() for one in self._asked.values()):
             asked, self._asked = self._asked, {}
             try:
-                found = collect_descriptions(asked, self._options.timeout)
+                found = collect_topic_ids(asked, self._options.timeout)
             except SourceUnavailable:
                 return
-            self._compare({topic: one for topic, one in found.items() if one is not None})
+            self._compare(found)
 
     def _compare(self, found: TopicIds) -> None:
         for topic, one in found.items():

@@ -46,25 +46,30 @@ def find_topic_ids(admin: AdminClient, topics: Collection[str], timeout: float) 
     """Topic -> the id that it got when it was made; those that are gone are left out. Raises SourceError;
     SourceUnavailable for brokers that are away.
     """
-    return {topic: found for topic, found in describe(admin, topics, timeout).items() if found is not None}
+    return collect_topic_ids(ask_descriptions(admin, topics, timeout), timeout)
+
+
+def collect_topic_ids(described: Descriptions, timeout: float) -> dict[str, str]:
+    """As find_topic_ids."""
+    return {topic: found for topic, found in _collect_descriptions(described, timeout).items() if found is not None}
 
 
 def describe(admin: AdminClient, topics: Collection[str], timeout: float) -> Mapping[str, str | None]:
     """Topic -> its id; None for one that does not exist. Raises as topic_ids: SourceRefused for one that may not be
     described.
     """
-    return collect_descriptions(ask_descriptions(admin, topics, timeout), timeout)
+    return _collect_descriptions(ask_descriptions(admin, topics, timeout), timeout)
 
 
 def ask_descriptions(admin: AdminClient, topics: Collection[str], timeout: float) -> Descriptions:
-    """What `collect_descriptions` waits for. timeout: what brokers get for it, in seconds."""
+    """What `collect_topic_ids` waits for. timeout: what brokers get for it, in seconds."""
     if not topics:
         return {}
     described: Descriptions = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=timeout)
     return described
 
 
-def collect_descriptions(described: Descriptions, timeout: float) -> Mapping[str, str | None]:
+def _collect_descriptions(described: Descriptions, timeout: float) -> Mapping[str, str | None]:
     """As describe."""
     found: dict[str, str | None] = {}
     for topic, future in described.items():

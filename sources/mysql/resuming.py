@@ -59,15 +59,14 @@ def _require_same_tables(stored: BinlogPosition, tables: str) -> None:
 
 def _require_transactions(source: str, text: str, asking: Session, finding: LogFinding) -> Executed:
     """What lies behind, without domains that the server has deleted."""
-    here = type(asking.read_executed())
+    executed = asking.read_executed()
     try:
-        stored = here.parse(text)
+        stored = type(executed).parse(text)
     except ValueError:
         raise PositionRefused(
             f"the stored position {text} is not one of {asking.product}",
             f"give the source another name, or forget the position (psql-streamer position forget {source})",
         ) from None
-    executed = asking.read_executed()
     deleted, purged = _list_deleted_domains(executed, stored), asking.read_purged()
     if finding.same:
         # The log is there from the place on and has nothing of them. Heads of elder files may still name them.

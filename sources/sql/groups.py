@@ -25,11 +25,11 @@ class Named(Protocol):
 
 
 One = TypeVar("One", bound=Named)
-Any_ = TypeVar("Any_")
+Table = TypeVar("Table")
 Found = TypeVar("Found")
 
 
-def split_in_groups(tables: Sequence[Any_]) -> Iterator[Sequence[Any_]]:
+def split_in_groups(tables: Sequence[Table]) -> Iterator[Sequence[Table]]:
     """Groups of tables, in their order."""
     return (tables[at : at + GROUP_TABLES] for at in range(0, len(tables), GROUP_TABLES))
 

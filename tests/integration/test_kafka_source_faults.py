@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -24,6 +27,17 @@ from tests.source_at_work import wait_for
 from tests.started_source import started
 
 PASSED = "the brokers answer again"
+
+
+@contextmanager
+def reading(brokers: MockBrokers, **options: Any) -> Iterator[KafkaSource]:
+    """A source of the topic `orders`. These brokers do not tell ids of topics, so nobody asks for them first."""
+    source = source_of(brokers.bootstrap, "orders", group="orders", **{"timeout": "500ms", **options})
+    source.start(None)
+    try:
+        yield source
+    finally:
+        source.stop()
 
 
 def troubles_until_they_passed(caplog: pytest.LogCaptureFixture) -> list[list[str]]:
@@ -141,16 +155,11 @@ def test_a_partition_that_another_broker_leads_from_now_on_is_read_on() -> None:
         brokers.create("orders", 1)
         brokers.lead("orders", 0, 1)
         write(brokers.bootstrap, "orders", [event(number) for number in range(1, 4)])
-        # These brokers do not tell ids of topics, which is waited for.
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
-        source.start(None)
-        try:
+        with reading(brokers) as source:
             first = read_rows(source, 3)
             brokers.lead("orders", 0, 2)
             write(brokers.bootstrap, "orders", [event(number) for number in range(4, 7)])
             assert commits([*first, *read_rows(source, 3)]) == [1, 2, 3, 4, 5, 6]
-        finally:
-            source.stop()
 
 
 def test_a_leader_that_is_away_while_other_brokers_answer_is_on_status_until_it_answers_again(
@@ -162,9 +171,7 @@ def test_a_leader_that_is_away_while_other_brokers_answer_is_on_status_until_it_
         brokers.create("orders", 2)
         brokers.lead("orders", 0, 2)
         brokers.lead("orders", 1, 3)
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
-        source.start(None)
-        try:
+        with reading(brokers) as source:
             wait_for(lambda: _read_on(source) == [] and source.stats().get("lag_records") == 0, "both partitions")
             brokers.take_down(3)
             said = "the leader of orders[1] does not answer: look at the brokers; "
@@ -175,8 +182,6 @@ def test_a_leader_that_is_away_while_other_brokers_answer_is_on_status_until_it_
             wait_for(lambda: _read_on(source) == [] and source.status().ok, "that all is well")
             assert source.stats()["lag_records"] == 0
             assert "source.hop: reads again" in caplog.messages
-        finally:
-            source.stop()
 
 
 def test_a_leader_that_is_away_keeps_no_other_partition_from_being_read() -> None:
@@ -187,14 +192,10 @@ def test_a_leader_that_is_away_keeps_no_other_partition_from_being_read() -> Non
         for partition in (0, 1):
             write(brokers.bootstrap, "orders", [event(partition + 1)], partition)
         brokers.take_down(2)
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="1s")
-        source.start(None)
-        try:
+        with reading(brokers, timeout="1s") as source:
             assert commits(read_rows(source, 1)) == [1]
             brokers.bring_up(2)
             assert commits(read_rows(source, 1)) == [2]
-        finally:
-            source.stop()
 
 
 @pytest.mark.parametrize(
@@ -215,9 +216,7 @@ def test_a_group_that_does_not_take_the_member_in_is_on_status(
         brokers.create("orders", 1)
         write(brokers.bootstrap, "orders", [event(1)])
         brokers.answer(request_kind, *[error] * 1000)
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
-        source.start(None)
-        try:
+        with reading(brokers) as source:
             said = "group orders has not taken this instance in for "
             wait_for(lambda: _read_on(source) == [] and said in source.status().reason, "word of it")
             assert (source.status().ok, why in source.status().reason) == (False, True), source.status().reason
@@ -225,21 +224,15 @@ def test_a_group_that_does_not_take_the_member_in_is_on_status(
             brokers.answer_well(request_kind)
             assert commits(read_rows(source, 1)) == [1]
             wait_for(lambda: source.status().ok, "that all is well")
-        finally:
-            source.stop()
 
 
 def test_a_session_timeout_that_brokers_refuse_stops_the_source_with_what_to_do() -> None:
     with MockBrokers() as brokers:
         brokers.create("orders", 1)
         brokers.answer(JOIN_GROUP, *[KafkaError.INVALID_SESSION_TIMEOUT] * 10)
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
-        source.start(None)
-        try:
-            with pytest.raises(SourceRefused, match=r'Invalid session timeout: set kafka."session.timeout.ms" within'):
-                read_rows(source, 1, timeout=15)
-        finally:
-            source.stop()
+        said = r'Invalid session timeout: set kafka."session.timeout.ms" within'
+        with reading(brokers) as source, pytest.raises(SourceRefused, match=said):
+            read_rows(source, 1, timeout=15)
 
 
 def test_a_partition_of_which_nothing_comes_though_records_are_there_is_on_status(
@@ -249,9 +242,7 @@ def test_a_partition_of_which_nothing_comes_though_records_are_there_is_on_statu
     monkeypatch.setattr(watch, "_ENDS_SECONDS", 0.5)
     with MockBrokers() as brokers:
         brokers.create("orders", 1)
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
-        source.start(None)
-        try:
+        with reading(brokers) as source:
             wait_for(lambda: _read_on(source) == [] and source.stats().get("lag_records") == 0, "the partition")
             brokers.answer(FETCH, *[KafkaError.KAFKA_STORAGE_ERROR] * 1000)
             write(brokers.bootstrap, "orders", [event(number) for number in range(1, 4)])
@@ -261,8 +252,6 @@ def test_a_partition_of_which_nothing_comes_though_records_are_there_is_on_statu
             brokers.answer_well(FETCH)
             assert commits(read_rows(source, 3)) == [1, 2, 3]
             wait_for(lambda: source.status().ok, "that all is well")
-        finally:
-            source.stop()
 
 
 def test_ends_of_which_a_leader_says_nothing_are_no_ends() -> None:
@@ -282,12 +271,8 @@ def test_a_rebalance_asks_for_the_ends_of_all_partitions_at_once() -> None:
     with MockBrokers() as brokers:
         brokers.create("orders", 30)
         brokers.track_requests()
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms")
-        source.start(None)
-        try:
+        with reading(brokers) as source:
             wait_for(lambda: _read_on(source) == [] and len(source.stats()["partitions"]) == 30, "all partitions")
-        finally:
-            source.stop()
         assert 2 <= brokers.count_requests(LIST_OFFSETS) <= 6
 
 
@@ -312,9 +297,7 @@ def test_a_commit_that_is_refused_for_its_generation_waits_for_the_sinks(in_time
         brokers.create("orders", 1)
         write(brokers.bootstrap, "orders", [event(number) for number in range(1, 4)])
         session = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
-        source = source_of(brokers.bootstrap, "orders", group="orders", timeout="500ms", kafka=session)
-        source.start(None)
-        try:
+        with reading(brokers, kafka=session) as source:
             first = read_rows(source, 3)
             write(brokers.bootstrap, "orders", [event(number) for number in range(4, 7)])
             second = read_rows(source, 3)
@@ -332,8 +315,6 @@ def test_a_commit_that_is_refused_for_its_generation_waits_for_the_sinks(in_time
             seen: set[int] = set()
             wait_for(lambda: seen.update(commits(_read_on(source))) or {7, 8, 9} <= seen, "what came later")
             assert source.failure is None
-        finally:
-            source.stop()
 
 
 def _read_on(source: KafkaSource) -> list[Batch]:

@@ -19,7 +19,18 @@ from psql_streamer.model import Position
 from sources.sql.source import SqlSource
 from tests.database import Database
 from tests.mariadb import Schema
-from tests.sql_sources import execute, identities_of, notes, read, read_quiet, read_rows, rows_of, sql_source, url_of
+from tests.sql_sources import (
+    execute,
+    identities_of,
+    notes,
+    read,
+    read_quiet,
+    read_rows,
+    rows_of,
+    shorten_lock_waits,
+    sql_source,
+    url_of,
+)
 from tests.started_source import started
 
 
@@ -330,8 +341,7 @@ def test_what_commits_after_now_comes_though_its_key_is_smaller_than_others(data
 def test_a_table_that_is_locked_does_not_keep_the_others_from_being_read(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sources.sql.source.LOCK_SECONDS", 0.3)
-    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", 1.5)
+    shorten_lock_waits(monkeypatch, 1.5)
     orders.execute("CREATE TABLE a (LIKE orders INCLUDING ALL); CREATE TABLE z (LIKE orders INCLUDING ALL)")
     with orders.session() as owner, polling(orders, "a", "orders", "z", timeout="4s") as source:
         read_rows(source, 3)
@@ -354,8 +364,7 @@ def test_a_table_that_is_locked_does_not_keep_the_others_from_being_read(
 def test_a_table_that_is_locked_behind_a_plan_is_read_later_with_other_numbers(
     orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sources.sql.source.LOCK_SECONDS", 0.3)
-    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", 0.1)
+    shorten_lock_waits(monkeypatch, 0.1)
     orders.execute("CREATE TABLE z (LIKE orders INCLUDING ALL); INSERT INTO z VALUES (1, 1, 'z')")
     with orders.session() as owner, polling(orders, "orders", "z", batchSize=2) as source:
         batches = read(source, lambda batches: sum(map(len, batches)) == 2)

@@ -15,7 +15,18 @@ from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailab
 from sources.sql.source import SqlSource
 from tests.database import Database
 from tests.mariadb import Schema
-from tests.sql_sources import execute, identities_of, notes, read, read_quiet, read_rows, rows_of, sql_source, url_of
+from tests.sql_sources import (
+    execute,
+    identities_of,
+    notes,
+    read,
+    read_quiet,
+    read_rows,
+    rows_of,
+    shorten_lock_waits,
+    sql_source,
+    url_of,
+)
 from tests.started_source import started
 
 TABLES = [f"t{at:02}" for at in range(60)]
@@ -120,8 +131,7 @@ def test_a_key_that_is_unique_no_more_is_noticed_in_one_of_many_at_mariadb(
 def test_each_table_that_is_locked_is_named_and_no_other_one_waits_for_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sources.sql.source.LOCK_SECONDS", 0.3)
-    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", 1.0)
+    shorten_lock_waits(monkeypatch, 1.0)
     with three_tables(database) as source, database.session() as owner:
         with owner.cursor() as cursor:
             cursor.execute("LOCK TABLE a, b IN ACCESS EXCLUSIVE MODE; INSERT INTO a VALUES (8, 'late')")
@@ -138,8 +148,7 @@ def test_each_table_that_is_locked_is_named_and_no_other_one_waits_for_it(
 def test_a_piece_of_a_locked_table_is_put_off_between_those_of_others(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sources.sql.source.LOCK_SECONDS", 0.3)
-    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", 0.5)
+    shorten_lock_waits(monkeypatch, 0.5)
     with three_tables(database) as source, database.session() as owner:
         database.execute("".join(f"INSERT INTO {name} VALUES (8, '{name}');" for name in "abc"))
         batches = read(source, lambda batches: len(batches) == 1)
