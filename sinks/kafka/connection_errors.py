@@ -10,15 +10,31 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 _CONNECTION_REMEDY = "check hosts, the network and the security.* properties"
+_TLS_REMEDY = "check security.protocol and the ssl.* properties"
+_CERTIFICATE_REMEDY = "check ssl.ca.location, security.protocol and the ssl.* properties"
 
 UNREACHABLE: Mapping[int, str] = {
     KafkaError._TRANSPORT: _CONNECTION_REMEDY,
     KafkaError._RESOLVE: _CONNECTION_REMEDY,
     KafkaError._ALL_BROKERS_DOWN: _CONNECTION_REMEDY,
     KafkaError._TIMED_OUT: _CONNECTION_REMEDY,
-    KafkaError._SSL: "check security.protocol and the ssl.* properties",
+    KafkaError._SSL: _TLS_REMEDY,
 }
 """Nobody answers, which may pass; where to look if it does not."""
+
+
+def find_connection_remedy(error: KafkaError) -> str:
+    """Where to look after an error of UNREACHABLE; empty for any other error.
+
+    librdkafka gives _SSL for a handshake that fails, but _TRANSPORT for one that fails within its first call
+    (rd_kafka_transport_ssl_connect). The words of OpenSSL are the same.
+    """
+    if error.code() not in UNREACHABLE:
+        return ""
+    said = error.str()
+    if "certificate verify failed" in said:
+        return _CERTIFICATE_REMEDY
+    return _TLS_REMEDY if "SSL routines" in said else UNREACHABLE[error.code()]
 
 
 def list_login_remedies(part: str) -> Mapping[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
-from sinks.kafka.connection_errors import UNREACHABLE, list_login_remedies
+from sinks.kafka.connection_errors import find_connection_remedy, list_login_remedies
 
 REJECTED: Mapping[int, str] = {
     KafkaError.MSG_SIZE_TOO_LARGE: 'raise the topic\'s max.message.bytes (and kafka."message.max.bytes", if it is set)',
@@ -50,4 +50,4 @@ def make_sink_error(what: str, error: KafkaError) -> SinkError:
 
 def find_remedy(error: KafkaError) -> str:
     """What to do about an error; empty when there is nothing to say."""
-    return REFUSED.get(error.code()) or UNREACHABLE.get(error.code(), "")
+    return REFUSED.get(error.code()) or find_connection_remedy(error)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
-from sinks.kafka.connection_errors import UNREACHABLE, list_login_remedies
+from sinks.kafka.connection_errors import UNREACHABLE, find_connection_remedy, list_login_remedies
 
 REFUSED: Mapping[int, str] = {
     **list_login_remedies("source"),
@@ -50,4 +50,4 @@ def make_source_error(what: str, error: KafkaError) -> SourceError:
 
 def find_remedy(error: KafkaError) -> str:
     """What to do about an error; empty when there is nothing to say."""
-    return REFUSED.get(error.code()) or MAY_PASS.get(error.code(), "")
+    return REFUSED.get(error.code()) or find_connection_remedy(error) or MAY_PASS.get(error.code(), "")

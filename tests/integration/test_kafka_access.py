@@ -282,8 +282,8 @@ def test_a_certificate_that_nobody_trusts_is_named(addresses: Addresses, tmp_pat
     other = {"security.protocol": "ssl", "ssl.ca.location": str(Certificate(tmp_path, "other").certificate)}
     sink = KafkaSink("kafka1", options(addresses.tls, kafka=other, timeout="1s"), Canned([]))
     source = tls_source(addresses, other)
-    told = r"certificate verify failed.*ssl\.ca\.location"
-    what = rf"{told}.*check security\.protocol and the ssl\.\* properties"
+    told = "certificate verify failed"
+    what = rf"{told}.*check ssl\.ca\.location, security\.protocol and the ssl\.\* properties"
     for (finding,) in (sink.check(), source.check()):
         assert re.search(what, str(finding))
     with pytest.raises(SinkUnavailable, match=what), started(addresses.tls, None, kafka=other, timeout="1s"):
