@@ -14,6 +14,8 @@ from psql_streamer.testing.threads import call_in_a_thread, end_soon
 
 Part = TypeVar("Part", Source, Handler, Sink)
 
+NO_OUTAGE = "cause_outage is not overridden: nobody can bring an outage about"
+
 
 class PartContract(ABC, Generic[Part]):
     """Its subclasses are the contracts of sources, handlers and sinks, which say how a part is made and started."""

@@ -6,12 +6,14 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import ClassVar
 
+import pytest
+
 from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Source
 from psql_streamer.model import Batch
 from psql_streamer.testing.beside_streams import BesideStreamContract
 from psql_streamer.testing.contents import collect_row_contents
-from psql_streamer.testing.parts import require_error
+from psql_streamer.testing.parts import NO_OUTAGE, require_error, require_findings
 from psql_streamer.testing.shapes import check_shapes
 from psql_streamer.testing.streams import (
     copy_as_stored,
@@ -119,10 +121,20 @@ class RestartContract(BesideStreamContract):
         with self._make_started(copy_as_stored(stored[-1].position), list_last_shapes(stored)) as again:
             assert list_all_identities(self._read(again, len(due))) == due, "what was not confirmed comes again"
 
+    def test_a_check_changes_nothing_of_what_comes(self) -> None:
+        with self._make_started() as source:
+            first = self._read_changes(source)
+            end_soon(partial(source.confirm, first[-1].position), "confirm")
+        made = self.make_changes()
+        require_findings(self.make_source().check(), "check")
+        with self._make_started(copy_as_stored(first[-1].position), list_last_shapes(first)) as again:
+            found = list_all_identities(self._read(again, made or 0))
+        assert made is None or len(found) == made, "behind a check not as many changes come as were made"
+
     def test_behind_an_outage_it_goes_on_where_it_is_told(self) -> None:
         outage = self.cause_outage()
         if outage is None:
-            return
+            pytest.skip(NO_OUTAGE)
         with self._make_started() as source:
             position = self._read_changes(source)[-1].position
             with outage:

@@ -24,15 +24,11 @@ from sources.sql.names import TableName
 from sources.sql.options import TableOptions
 from sources.sql.row_sizes import READ_BYTES, RowsTooWide, fetch_rows
 from sources.sql.settling import Key
+from sources.sql.statements import Statements, make_query
 from sources.sql.values import NO_UTF8, Misfit, render_value
-
-_BIND = re.compile(r"(?<![:\w\x5c]):(\w+)(?!:)")
-"""What SQLAlchemy's text takes for a parameter."""
 
 _INTEGER = "-?[0-9]+"
 _INTEGERS = re.compile(f"{_INTEGER}(?: {_INTEGER})*")
-
-_QUERY_ALIAS = "polled"
 
 _MOMENTS = {OIDS["date"], OIDS["timestamp"], OIDS["timestamptz"]}
 _TIMES = _MOMENTS | {OIDS["time"], OIDS["timetz"]}
@@ -87,8 +83,7 @@ class PolledTable:
         self._described: tuple[Described, ...] = ()
         self._keys = TableKeys()
         self._keyed = Keyed(options.key, options.key)
-        self._query = sa.text(f"({_escape_parameters(options.query)}) {_QUERY_ALIAS}")
-        self._from: sa.FromClause = sa.table(self.name.table, schema=self.name.schema or None)
+        self._statements = self._make_statements()
 
     @property
     def is_query(self) -> bool:
@@ -126,11 +121,6 @@ class PolledTable:
     def look(self, connection: Connection) -> Relation:
         """Ask for its columns and its key; its shape now, version 1. SourceRefused when it cannot be read."""
         self._described = tuple(self._describe(connection))
-        columns: list[sa.ColumnClause[Any]] = [sa.column(one.name) for one in self._described]
-        if self.is_query:
-            self._from = sa.text(_escape_parameters(self.options.query)).columns(*columns).subquery(_QUERY_ALIAS)
-        else:
-            self._from = sa.table(self.name.table, *columns, schema=self.name.schema or None)
         self._keys = self._read_keys(connection)
         self._keyed = self._find_key()
         for name in (*self.key, *self.options.columns, *self.options.text, *filter(None, [self.options.timestamp])):
@@ -139,6 +129,7 @@ class PolledTable:
             self._require_order(self._find(name))
         if self.options.timestamp:
             self._require_moments(self._find(self.options.timestamp))
+        self._statements = self._make_statements()
         return self._make_shape()
 
     def require_unique_key(self) -> None:
@@ -186,12 +177,10 @@ class PolledTable:
 
     def has_endless_keys(self, connection: Connection) -> bool:
         """Whether there are rows whose key begins with what no value comes behind."""
-        first = self._find(self.key[0])
-        if first.endless is None or self.is_query or self._keys.is_view or not self.has_index(connection):
+        statement = self._statements.select_endless()
+        if statement is None or self.is_query or self._keys.is_view or not self.has_index(connection):
             return False  # it is not worth reading a whole table
-        chosen: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(self._from)
-        behind = self._look_up_column(first.name) >= first.endless
-        return connection.execute(chosen.where(behind).limit(1)).first() is not None
+        return connection.execute(statement).first() is not None
 
     def require_start(self, start: Sequence[int | str]) -> None:
         """SourceRefused when no row can have this key."""
@@ -208,17 +197,11 @@ class PolledTable:
 
     def find_largest(self, connection: Connection, cursor: Key | None = None, to: Key | None = None) -> Key | None:
         """The largest key behind the cursor, up to another one; None when there is none."""
-        chosen = self._select_key()
-        if to is not None:
-            chosen = chosen.where(*self._make_range_conditions(cursor, to))
-        elif cursor is not None:
-            chosen = chosen.where(self._make_behind_condition(cursor))
-        return self._read_key(connection, chosen.order_by(*(one.desc() for one in self._list_key_columns())).limit(1))
+        return self._read_key(connection, self._statements.select_largest(cursor, to))
 
     def find_last_keys(self, connection: Connection, most: int) -> list[Key]:
         """The largest keys, the largest first."""
-        chosen = self._select_key().order_by(*(one.desc() for one in self._list_key_columns())).limit(most)
-        with connection.execute(chosen) as result:
+        with connection.execute(self._statements.select_last(most)) as result:
             found = result.cursor.fetchall() if result.cursor is not None else []
         return [tuple(map(self._convert_key_value, self.key, row)) for row in found]
 
@@ -226,56 +209,33 @@ class PolledTable:
         """The largest key, as a value among others; None where it is more than one number."""
         if self.is_query or not self.has_integer_key:
             return None
-        chosen = self._select_key().order_by(self._list_key_columns()[0].desc()).limit(1)
-        return chosen.scalar_subquery()
+        return self._statements.largest
 
     def find_smallest(self, connection: Connection) -> Key | None:
         """The smallest key; None when there are no rows."""
-        return self._read_key(connection, self._select_key().order_by(*self._list_key_columns()).limit(1))
+        return self._read_key(connection, self._statements.select_smallest())
 
     def has_rows_behind(self, connection: Connection, cursor: Key) -> bool:
         """Whether there are larger keys than this one."""
-        return (
-            self._read_key(connection, self._select_key().where(self._make_behind_condition(cursor)).limit(1))
-            is not None
-        )
+        return self._read_key(connection, self._statements.select_behind(cursor)) is not None
 
     def find_key_at(self, connection: Connection, cursor: Key | None, to: Key, place: int) -> Key | None:
         """The key of the row at this place (from 0) behind the cursor; None when there are not so many up to `to`."""
-        chosen = self._select_key().where(*self._make_range_conditions(cursor, to)).order_by(*self._list_key_columns())
-        return self._read_key(connection, chosen.offset(place).limit(1))
+        return self._read_key(connection, self._statements.select_at(cursor, to, place))
 
     def count(self, connection: Connection, cursor: Key | None, most: int) -> int:
         """How many rows are behind the cursor; `most` if there are more."""
-        chosen: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(self._from)
-        if cursor is not None:
-            chosen = chosen.where(self._make_behind_condition(cursor))
-        return int(
-            connection.execute(sa.select(sa.func.count()).select_from(chosen.limit(most).subquery())).scalar_one()
-        )
+        return int(connection.execute(self._statements.count(cursor, most)).scalar_one())
 
     def try_conditions(self, connection: Connection, cursor: Key | None) -> None:
         """Have the database say whether it takes `where`, and a key to start behind; no row is read."""
-        chosen: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(self._from)
-        if cursor is not None:
-            chosen = chosen.where(self._make_behind_condition(cursor))
-        if self.options.where:
-            chosen = chosen.where(self._make_chosen_condition())
-        connection.execute(chosen.limit(0)).close()
+        connection.execute(self._statements.try_conditions(cursor)).close()
 
     def make_rows_statement(
         self, cursor: Key | None, to: Key, most: int, skipped: Sequence[Key] = ()
     ) -> sa.Select[Any]:
         """Rows behind the cursor, up to a key, at most so many, without those that have a key of `skipped`."""
-        columns = [self._find(name) for name in (*self._names, *self.key)]
-        selected = [one.select(self._look_up_column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
-        chosen = sa.select(*selected).select_from(self._from)
-        chosen = chosen.where(*self._make_range_conditions(cursor, to), *self._make_end_conditions())
-        if self.options.where:
-            chosen = chosen.where(self._make_chosen_condition())
-        if skipped:
-            chosen = chosen.where(self._make_other_condition(skipped))
-        return chosen.order_by(*self._list_key_columns()).limit(most)
+        return self._statements.select_rows([self._find(name) for name in self._names], cursor, to, most, skipped)
 
     def read_rows(
         self, connection: Connection, cursor: Key | None, to: Key, most: int, skipped: Sequence[Key] = ()
@@ -344,10 +304,14 @@ class PolledTable:
 
     def _describe(self, connection: Connection) -> list[Described]:
         if self.is_query:
-            found = self._engine.describe_query(connection, self._query)
+            found = self._engine.describe_query(connection, make_query(self.options))
         else:
             found = self._engine.describe(connection, self.name)
         return [_as_text(one) if one.name in self.options.text else one for one in found]
+
+    def _make_statements(self) -> Statements:
+        key = [self._find(name) for name in self.key] if self._described else []
+        return Statements(self.options, self.name, self._described, key, self._engine.compares_rows)
 
     def _find(self, name: str) -> Described:
         for one in self._described:
@@ -388,21 +352,6 @@ class PolledTable:
                 "name other columns as its key: integers, texts, dates or decimals",
             )
 
-    def _look_up_column(self, name: str) -> sa.ColumnElement[Any]:
-        return self._from.c[name]
-
-    def _list_key_columns(self) -> list[sa.ColumnElement[Any]]:
-        return [self._look_up_column(name) for name in self.key]
-
-    def _select_key(self) -> sa.Select[Any]:
-        """Keys; without rows in which a part of it is NULL, which some servers take for the largest value, or infinity,
-        behind which nothing else would be seen.
-        """
-        columns = [self._find(name) for name in self.key]
-        keys = [one.select(self._look_up_column(one.name)).label(f"c{at}") for at, one in enumerate(columns)]
-        known = [self._look_up_column(one.name).is_not(None) for one in columns if one.nullable]
-        return sa.select(*keys).select_from(self._from).where(*known, *self._make_end_conditions())
-
     def _convert_key_values(self, name: str, column: Sequence[Any]) -> Sequence[int | str]:
         if self._find(name).is_integer:
             return self._convert_integers(name, column)
@@ -436,58 +385,6 @@ class PolledTable:
     def _convert_key_value(self, name: str, value: Any) -> int | str:
         return self._convert_key_values(name, (value,))[0]
 
-    def _make_range_conditions(self, cursor: Key | None, to: Key) -> list[sa.ColumnElement[bool]]:
-        upper = sa.or_(self._compare(to, ahead=False), self._make_equal_condition(to))
-        if self._engine.compares_rows or len(self.key) == 1:
-            upper = self._make_key_expression() <= self._bind_key(to)
-        return [*([] if cursor is None else [self._make_behind_condition(cursor)]), upper]
-
-    def _make_behind_condition(self, cursor: Key) -> sa.ColumnElement[bool]:
-        if self._engine.compares_rows or len(self.key) == 1:
-            behind: sa.ColumnElement[bool] = self._make_key_expression() > self._bind_key(cursor)
-            return behind
-        return self._compare(cursor, ahead=True)
-
-    def _make_key_expression(self) -> sa.ColumnElement[Any]:
-        columns = self._list_key_columns()
-        return columns[0] if len(columns) == 1 else sa.tuple_(*columns)
-
-    def _bind_key(self, key: Key) -> Any:
-        bound = self._bind_key_values(key)
-        return bound[0] if len(key) == 1 else sa.tuple_(*bound)
-
-    def _bind_key_values(self, key: Key) -> list[sa.ColumnElement[Any]]:
-        return [self._find(name).bind(value) for name, value in zip(self.key, key, strict=True)]
-
-    def _compare(self, key: Key, ahead: bool) -> sa.ColumnElement[bool]:
-        """(a, b) > (x, y) without row values, for servers that have none or find no index for them."""
-        columns, bound = self._list_key_columns(), self._bind_key_values(key)
-        cases = []
-        for at, (column, value) in enumerate(zip(columns, bound, strict=True)):
-            equal = [one == of for one, of in zip(columns[:at], bound[:at], strict=True)]
-            cases.append(sa.and_(*equal, column > value if ahead else column < value))
-        return sa.and_(columns[0] >= bound[0] if ahead else columns[0] <= bound[0], sa.or_(*cases))
-
-    def _make_chosen_condition(self) -> sa.TextClause:
-        """The option `where`, which may end in a comment."""
-        return sa.text(f"({_escape_parameters(self.options.where)}\n)")
-
-    def _make_end_conditions(self) -> list[sa.ColumnElement[bool]]:
-        """That no part of a key is behind all that can come."""
-        columns = [self._find(name) for name in self.key]
-        return [self._look_up_column(one.name) < one.endless for one in columns if one.endless is not None]
-
-    def _make_other_condition(self, keys: Sequence[Key]) -> sa.ColumnElement[bool]:
-        """That a row has none of these keys."""
-        if len(self.key) == 1:
-            return self._list_key_columns()[0].not_in([self._bind_key(one) for one in keys])
-        return sa.and_(*(sa.not_(self._make_equal_condition(one)) for one in keys))
-
-    def _make_equal_condition(self, key: Key) -> sa.ColumnElement[bool]:
-        return sa.and_(
-            *(column == of for column, of in zip(self._list_key_columns(), self._bind_key_values(key), strict=True))
-        )
-
 
 def _as_text(column: Described) -> Described:
     return Described(
@@ -502,8 +399,3 @@ def _as_text(column: Described) -> Described:
 
 def _describe_columns(columns: Sequence[Described]) -> str:
     return "its columns are " + ", ".join(one.name for one in columns)
-
-
-def _escape_parameters(sql: str) -> str:
-    """SQL in which nothing is a parameter."""
-    return _BIND.sub(r"\\:\1", sql)

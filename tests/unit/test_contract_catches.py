@@ -274,6 +274,15 @@ class RaisesWhatIsNoErrorOfTheService(SqliteSource):
             raise AssertionError("the table is away") from error
 
 
+class ChecksByReading(SqliteSource):
+    """And takes away what it has read."""
+
+    def check(self) -> Iterable[Finding]:
+        yield from super().check()
+        with closing(sqlite3.connect(self.options.path)) as file, file:
+            file.execute(f"DELETE FROM {self.options.table} WHERE id = (SELECT max(id) FROM {self.options.table})")
+
+
 class KeepsItsPlace(SqliteSource):
     """Its server remembers how far it is."""
 
@@ -410,6 +419,7 @@ BREACHES: dict[type[SqliteSource], Callable[[Any], None]] = {
     ReturnsAtOnce: SourceContract.test_reading_ends_when_there_is_nothing,
     ComparesPositionsAsText: COMPARES,
     KeepsWhatItReadAhead: READ_AHEAD,
+    ChecksByReading: SourceContract.test_a_check_changes_nothing_of_what_comes,
     RaisesWhatIsNoErrorOfTheService: SourceContract.test_behind_an_outage_it_goes_on_where_it_is_told,
     ConfirmsWhatItHasRead: CONFIRMED_BEHIND,
     ConfirmsEverythingWithItsStop: SourceContract.test_what_was_read_and_not_confirmed_comes_again,
