@@ -64,7 +64,7 @@ def test_a_broker_that_stands_still_in_the_middle_of_a_batch_gets_nothing_twice(
 ) -> None:
     topic = create_topic(broker.bootstrap, topic_prefix, partitions=3)
     rows: list[Row] = [(topic, b"%d" % (i % 100), b"%d" % i) for i in range(100_000)]
-    section = {"timeout": "200ms", "kafka": {"queue.buffering.max.messages": 500}}
+    section = {"timeout": "1s", "kafka": {"queue.buffering.max.messages": 500}}
     with started(broker.bootstrap, Canned(rows), **section) as sink:
         pid = broker.pid
         stop = threading.Timer(

@@ -74,8 +74,8 @@ class Writer:
                             session.rollback()
                         else:
                             session.commit()
-                    except psycopg2.errors.DeadlockDetected:
-                        session.rollback()
+                    except (psycopg2.errors.DeadlockDetected, psycopg2.errors.UniqueViolation):
+                        session.rollback()  # two writers met, or gave one key to two rows
                     self._stopping.wait(0.002)
         except BaseException as error:
             self.failure = error

@@ -56,7 +56,7 @@ def copy(source: Path, target: Path) -> None:
 def environment(programs: Path) -> Mapping[str, str]:
     """This process's, with `programs` first on PATH and nothing that would let Python find this repository."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    return kept | {"PATH": f"{programs}:{kept['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return kept | {"PATH": f"{programs}:{kept['PATH']}", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_COMPILE": "1"}
 
 
 def run(image: Image, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

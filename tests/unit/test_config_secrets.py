@@ -87,7 +87,7 @@ documents = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(documents)
 def test_no_problem_of_a_random_file_shows_a_secret(document: dict[str, Any]) -> None:
     with TemporaryDirectory() as folder:

@@ -102,7 +102,7 @@ def test_merged_and_cut_batches_say_the_same(history: History, size: int, rows: 
         assert told([merge(pieces)]) == expected(frames)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(history=histories(max_happenings=5, max_width=5), size=st.integers(1, 6))
 def test_a_restart_repeats_nothing_and_counts_as_before(history: History, size: int) -> None:
     everything = expected(history.session())
