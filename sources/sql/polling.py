@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_not
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -135,6 +137,8 @@ class _Group:
         self._database = database
         self._may_ask_together = database.kind.selects_without_table and len(tables) > 1
         self._together = self._may_ask_together
+        self._asked: list[sa.ScalarSelect[Any]] = []
+        self._statement: sa.Select[Any] = sa.select()
 
     def find_changed(self, tables: Sequence[WatchedTable], cursors: Mapping[str, Key | None]) -> Sequence[WatchedTable]:
         """Those of some of its tables that may have new rows or other keys, or were waited for."""
@@ -143,7 +147,7 @@ class _Group:
         if not self._together or len(asked) < 2:
             self._together = self._may_ask_together
             return tables
-        statement = sa.select(*(largest[table.id].label(f"t{at}") for at, table in enumerate(asked)))
+        statement = self._make_statement([largest[table.id] for table in asked])
         due = [table for table in asked if table.are_keys_due]
         kind = self._database.kind
         what = f"looking for new rows in {asked[0].id} and {len(asked) - 1} other tables"
@@ -161,6 +165,13 @@ class _Group:
         pairs = zip(asked, found, strict=True)
         same = {table.id for table, key in pairs if _is_key(key, cursors[table.id]) and not table.are_keys_due}
         return [table for table in tables if table.id not in same]
+
+    def _make_statement(self, asked: list[sa.ScalarSelect[Any]]) -> sa.Select[Any]:
+        """One for all. To make it, and have it compiled, takes far longer than to run it; most polls ask the same."""
+        if len(asked) != len(self._asked) or any(map(is_not, asked, self._asked)):
+            self._asked = asked
+            self._statement = sa.select(*(one.label(f"t{at}") for at, one in enumerate(asked)))
+        return self._statement
 
 
 def _look(
