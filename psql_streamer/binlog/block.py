@@ -101,10 +101,9 @@ class BlockBuilder:
         return not self._begun
 
     @property
-    def in_changes(self) -> bool:
-        """Whether the last transaction has changes."""
-        last = len(self._begun) - 1
-        return self._tx_of_item[-1:] == [last] or (last == 0 and self._carried > 0)
+    def place(self) -> int:
+        """How many items there are: rows events and truncates."""
+        return len(self._tx_of_item)
 
     def begin(self, commit: int, moment: int, shown: str, durable: int) -> None:
         """What follows is of this transaction. durable: how many of its changes are to be left out."""
@@ -113,6 +112,20 @@ class BlockBuilder:
     def note_thread(self, thread: int) -> None:
         """The session that made the last transaction."""
         self._begun[-1] = self._begun[-1]._replace(thread=thread)
+
+    def take_back(self, place: int) -> None:
+        """Items of the last transaction, from a place on, were rolled back."""
+        parts = [part for part in self._part_of_item[place:] if part >= 0]
+        if parts:
+            self._size = self._parts[parts[0]][0]
+            for of_parts in (self._parts, self._data, self._shape_of_part, self._op_of_part):
+                del of_parts[parts[0] :]
+        for of_items in (self._tx_of_item, self._place_of_item, self._part_of_item):
+            del of_items[place:]
+        self._truncated = [one for one in self._truncated if one[0] < place]
+        # A table keeps the shape that it has shown, and what was rolled back may have shown it first.
+        self._shown = [(min(one[0], place), *one[1:]) for one in self._shown]
+        self._statements = [(min(one[0], place), *one[1:]) for one in self._statements]
 
     def end(self) -> None:
         """The last transaction has ended."""

@@ -46,6 +46,7 @@ class Decoded:
     them to those that it has.
     statements: of tables that are wanted, as Batch has them. ddl: all statements that may change tables.
     transaction_metadata: as Batch has it; None where nobody wants it. nbytes: of the rows in the binlog.
+    torn: the GTIDs of transactions, empty without, of which a crash has left a part in the binlog.
     """
 
     source: SourceInfo
@@ -59,3 +60,4 @@ class Decoded:
     ddl: tuple[Statement, ...]
     transaction_metadata: TransactionMetadata | None
     nbytes: int
+    torn: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from psql_streamer.binlog.block import BlockBuilder
 from psql_streamer.binlog.decoded import Decoded, OpenTransaction, Standing
 from psql_streamer.binlog.events import EventType, Gtid, GtidEvent, Header, Query
 from psql_streamer.binlog.rows_events import ROWS, RowsReader
+from psql_streamer.binlog.savepoints import BEGIN, Savepoints
 from psql_streamer.binlog.shapes import TableShapes, Wanted
 from psql_streamer.binlog.statement_text import hide_values
 from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
@@ -86,6 +87,8 @@ class Decoder:
         self._identity = ""
         self._block = BlockBuilder(self._shapes, transaction_metadata)
         self._most_bytes = most_bytes
+        self._savepoints = Savepoints()
+        self._torn: list[str] = []
         self._completed: list[Gtid] = []
         self._done: list[Gtid] = []  # behind an XA transaction that is prepared
         self._prepared = PreparedTransactions(most_prepared)
@@ -145,7 +148,22 @@ class Decoder:
 
     def _read_format(self, *_: object) -> None:
         self._rows.forget_tables()
+        self._leave_torn_transaction()
         self._mark_safe()
+
+    def _leave_torn_transaction(self) -> None:
+        """A transaction is in one file. A server that crashes while it writes one leaves a part at the file's end, and
+        its replicas roll that back.
+        """
+        torn = self._open
+        if torn is None:
+            return
+        self._take_back(
+            BEGIN, f"the server crashed while it wrote a transaction, of which a part is before {self._stream}"
+        )
+        self._torn.append(str(torn.gtid or ""))
+        self._open = None
+        self._block.end()
 
     def _read_rotate(self, *_: object) -> None:
         self._rows.forget_tables()
@@ -177,7 +195,7 @@ class Decoder:
         if header.type == EventType.MARIADB_GTID:
             opened.grouped = not found.standalone
             if found.prepares:
-                self._held = HeldTransaction(found.gtid)
+                self._hold(opened)
 
     def _begin(self, header: Header, gtid: Gtid | None, moment: int = 0) -> _Transaction:
         if self._open is not None:
@@ -186,6 +204,8 @@ class Decoder:
         commit = gtid.number if gtid else self._stream.place(header)
         opened = self._open = _Transaction(gtid, commit, moment or header.timestamp * 1_000_000)
         self._changes = 0
+        self._held = None
+        self._savepoints.begin(self._block.place)
         shown = str(gtid) if gtid else f"{self._stream.file}:{self._stream.at - header.size}"
         durable = self._resume.changes if self._resume and self._is_resumed(opened) else 0
         self._block.begin(commit, opened.moment, shown, durable)
@@ -239,14 +259,43 @@ class Decoder:
         kind = statement.kind
         if kind in (StatementKind.BEGIN, StatementKind.XA_START):
             opened.grouped = True
-            self._held = HeldTransaction(opened.gtid) if kind is StatementKind.XA_START else None
+            if kind is StatementKind.XA_START and self._held is None:
+                self._hold(opened)
             return
+        if kind is StatementKind.SAVEPOINT:
+            self._savepoints.set(statement.savepoint, self._place)
+        if kind in _TAKES_BACK:
+            what = f"a transaction of which rows are in the binlog was rolled back before {self._stream}"
+            self._take_back(statement.savepoint, what)
         if kind in (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK):
             self._read_outcome(header, statement)
         if kind in (StatementKind.DDL, StatementKind.TRUNCATE):
             self._read_ddl(header, statement)
         if kind in _ENDS or not opened.grouped:
             self._end()
+
+    def _hold(self, opened: _Transaction) -> None:
+        """It is an XA transaction, whose rows wait for its outcome."""
+        self._held = HeldTransaction(opened.gtid)
+        self._savepoints.begin(0)
+
+    @property
+    def _place(self) -> int:
+        """How many items were gathered where the open transaction's go."""
+        return self._block.place if self._held is None else len(self._held.events)
+
+    def _take_back(self, savepoint: str, what: str) -> None:
+        """What the open transaction has behind a savepoint. SourceRefused where that was given already."""
+        place, resume = self._savepoints.find(savepoint), self._resume
+        repeated = self._open is not None and self._is_resumed(self._open) and resume is not None and resume.changes
+        if place is None or (repeated and place < self._place):
+            raise SourceRefused(
+                f"{what}, and some of its rows were delivered", "look at the rows of its tables, and start behind it"
+            )
+        if self._held is not None:
+            self._prepared.take_back(self._held, place)
+        else:
+            self._block.take_back(place)
 
     def _read_ddl(self, header: Header, statement: Statement) -> None:
         if statement.kind is StatementKind.DDL:
@@ -289,7 +338,7 @@ class Decoder:
             self._read(one._replace(size=header.size), body)
 
     def _require_rows(self, statement: Statement, query: Query) -> None:
-        """SourceRefused where a statement changed rows, or took back those that were given."""
+        """SourceRefused where a statement changed rows."""
         of_system_table = statement.schema in _SYSTEM_SCHEMAS and not statement.calls_function
         if statement.kind is StatementKind.ROWS and not of_system_table:
             raise SourceRefused(
@@ -297,11 +346,6 @@ class Decoder:
                 f"{query.thread_id} before {self._stream}: {hide_values(query.statement)}",
                 "SET GLOBAL binlog_format=ROW, find the session that sets it otherwise (while it lives, it is in "
                 "information_schema.PROCESSLIST), and start behind that place",
-            )
-        if statement.kind is StatementKind.ROLLBACK and self._open is not None and self._block.in_changes:
-            raise SourceRefused(
-                f"a transaction whose rows are in the binlog was rolled back before {self._stream}",
-                "it changed tables of engines with and without transactions: look at their rows, and start behind it",
             )
 
     # Rows.
@@ -334,11 +378,14 @@ class Decoder:
     # What was read.
 
     def _finish(self) -> Decoded:
+        if self._held is None:
+            self._savepoints.move_on(self._block.place)
         made = self._block.finish(self._open is not None)
         self._changes = made.open_changes
         if not self._rows.in_statement:
             self._shapes.forget_old()
         completed, self._completed = tuple(self._completed), []
+        torn, self._torn = tuple(self._torn), []
         return Decoded(
             self._source(self._identity),
             self._make_standing(),
@@ -351,6 +398,7 @@ class Decoder:
             made.ddl,
             made.metadata,
             made.nbytes,
+            torn,
         )
 
     def _make_standing(self) -> Standing:
@@ -377,6 +425,7 @@ _BEGIN = read_statement(b"BEGIN", "")
 _SYSTEM_SCHEMAS = {"mysql", "sys"}
 """Services of providers write statements about their own tables there."""
 
+_TAKES_BACK = {StatementKind.ROLLBACK, StatementKind.ROLLBACK_TO}
 _ENDS = {StatementKind.COMMIT, StatementKind.ROLLBACK}
 
 _READ: dict[int, Callable[[Decoder, Header, bytes], None]] = {

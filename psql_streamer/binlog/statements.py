@@ -16,6 +16,8 @@ class StatementKind(Enum):
     BEGIN = "begins a transaction"
     COMMIT = "ends it"
     ROLLBACK = "ends it, and undoes it"
+    SAVEPOINT = "a transaction can be rolled back to here"
+    ROLLBACK_TO = "what is behind a savepoint is undone"
     XA_START = "begins an XA transaction"
     XA_COMMIT = "an XA transaction that was prepared is committed"
     XA_ROLLBACK = "it is rolled back"
@@ -28,7 +30,7 @@ class StatementKind(Enum):
 class Statement(NamedTuple):
     """words: the first ones, `ALTER TABLE`. schema, table: empty where it has none, or none that was found; of a
     statement about a schema the table is. xid: of XA statements. others: schema and name of the tables behind the first
-    one, of DROP and RENAME; the new name that ALTER TABLE gives.
+    one, of DROP and RENAME; the new name that ALTER TABLE gives. savepoint: its name.
     """
 
     kind: StatementKind
@@ -37,6 +39,7 @@ class Statement(NamedTuple):
     table: str = ""
     xid: bytes = b""
     others: tuple[tuple[str, str], ...] = ()
+    savepoint: str = ""
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:
@@ -69,6 +72,7 @@ _BLANK = re.compile(rb"(?:" + BLANK + rb"|" + EXECUTABLE + rb"\d*|\*/)+")
 
 _WORD = re.compile(rb"[A-Za-z_]+(?![\w$\x80-\xff])")
 _NAME = rb"(?:`((?:[^`]|``)+)`|\"((?:[^\"]|\"\")+)\"|([\w$\x80-\xff]+))"
+_ONE_NAME = re.compile(_NAME)
 _DOT = rb"(?:" + BLANK + rb")*\.(?:" + BLANK + rb")*"
 _TABLE = re.compile(_NAME + rb"(?:" + _DOT + _NAME + rb")?")
 
@@ -99,10 +103,11 @@ def read_statement(text: bytes, schema: str) -> Statement:
         return Statement(StatementKind.OTHER, "")
     first = words[0]
     if first in _SIMPLE:
-        kind = _SIMPLE[first]
+        if first == "SAVEPOINT":
+            return _read_savepoint(StatementKind.SAVEPOINT, text, at[0] + len(first))
         if first == "ROLLBACK" and "TO" in words[1:3]:
-            kind = StatementKind.OTHER
-        return Statement(kind, first)
+            return _read_savepoint(StatementKind.ROLLBACK_TO, text, at[words.index("TO", 1)] + len("TO"))
+        return Statement(_SIMPLE[first], first)
     if first == "XA":
         return _read_xa_statement(text, words, at)
     if first == "TRUNCATE":
@@ -123,9 +128,18 @@ _SIMPLE = {
     "START": StatementKind.BEGIN,
     "COMMIT": StatementKind.COMMIT,
     "ROLLBACK": StatementKind.ROLLBACK,
-    "SAVEPOINT": StatementKind.OTHER,
+    "SAVEPOINT": StatementKind.SAVEPOINT,
     "RELEASE": StatementKind.OTHER,
 }
+
+
+def _read_savepoint(kind: StatementKind, text: bytes, at: int) -> Statement:
+    """Its name is the last one: `ROLLBACK TO SAVEPOINT s`."""
+    name = ""
+    while found := _ONE_NAME.match(text, _skip_blank(text, at)):
+        name, at = _unquote_name(found.groups()) or "", found.end()
+    return Statement(kind, kind.name.replace("_", " "), savepoint=name)
+
 
 _XA = {
     "START": StatementKind.XA_START,

@@ -43,6 +43,13 @@ class PreparedTransactions:
             )
         held.events.append((header, body))
 
+    def take_back(self, held: HeldTransaction, place: int) -> None:
+        """Its events from a place on were rolled back."""
+        size = sum(len(body) for _, body in held.events[place:])
+        del held.events[place:]
+        held.size -= size
+        self._size -= size
+
     def prepare(self, xid: bytes, held: HeldTransaction) -> None:
         """It waits for its outcome from now on."""
         self._by_xid[xid] = held

@@ -167,6 +167,12 @@ class BatchReader:
     def _make_batch(self, decoded: Decoded, received_at: float) -> Batch | None:
         """None where nothing has moved."""
         self._note_ddl(decoded.ddl)
+        for torn in decoded.torn:
+            log.warning(
+                "source %s: the server crashed while it wrote transaction %s: the binary log lacks its end, and "
+                "nothing of it is sent; compare the tables, which may have it",
+                *(self._origin.name, torn or "(no GTID)"),
+            )
         if len(decoded.transactions):
             self.source, self.commit = decoded.source, int(decoded.transactions.commit[-1])
         changes, truncates, metadata = decoded.changes, decoded.truncates, decoded.transaction_metadata

@@ -129,8 +129,8 @@ def test_a_truncate_names_its_table(text: str, schema: str, table: str) -> None:
         ("BEGIN", StatementKind.BEGIN),
         ("COMMIT", StatementKind.COMMIT),
         ("ROLLBACK", StatementKind.ROLLBACK),
-        ("ROLLBACK TO `s`", StatementKind.OTHER),
-        ("SAVEPOINT `s`", StatementKind.OTHER),
+        ("ROLLBACK TO `s`", StatementKind.ROLLBACK_TO),
+        ("SAVEPOINT `s`", StatementKind.SAVEPOINT),
         ("XA START X'6f',X'',1", StatementKind.XA_START),
         ("XA END X'6f',X'',1", StatementKind.OTHER),
         ("XA COMMIT X'6f',X'',1", StatementKind.XA_COMMIT),
@@ -170,3 +170,17 @@ def test_a_statement_that_changes_rows_is_told_whatever_it_begins_with(text: str
     found = read_statement(text.encode(), "a")
     assert (found.kind, found.words, found.table) == (StatementKind.ROWS, words, table)
     assert not table or found.schema == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("SAVEPOINT `a``b`", "a`b"),
+        ("SAVEPOINT s", "s"),
+        ("ROLLBACK TO `s`", "s"),
+        ("ROLLBACK WORK TO SAVEPOINT s", "s"),
+        ("ROLLBACK TO savepoint", "savepoint"),
+    ],
+)
+def test_a_savepoint_has_a_name(text: str, name: str) -> None:
+    assert read_statement(text.encode(), "a").savepoint == name

@@ -1,0 +1,82 @@
+"""What was rolled back and is in the binary log all the same is not sent."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from psql_streamer.binlog.events import EventType, read_header
+from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from tests.mariadb import Schema, new_schema
+from tests.mysql_source import fold, read_all, seen, streaming
+
+TABLES = ("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE plain (id INT PRIMARY KEY) ENGINE=MyISAM")
+
+
+def insert(number: int) -> tuple[str, str]:
+    """A row in a table with transactions, and one in a table without: the log then has what is rolled back."""
+    return f"INSERT INTO t VALUES ({number})", f"INSERT INTO plain VALUES ({number})"
+
+
+XA = ("XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("START TRANSACTION", *insert(1), "SAVEPOINT s", *insert(2), "ROLLBACK TO s", *insert(3), "COMMIT"),
+        ("START TRANSACTION", "SAVEPOINT `s t`", *insert(1), "SAVEPOINT u", "ROLLBACK TO `S T`", *insert(2), "COMMIT"),
+        ("START TRANSACTION", *insert(1), "ROLLBACK"),
+        ("XA START 'x'", *insert(1), "SAVEPOINT s", *insert(2), "ROLLBACK TO s", *insert(3), *XA),
+        ("XA START 'x'", *insert(1), "XA END 'x'", "XA ROLLBACK 'x'"),
+    ],
+)
+@pytest.mark.behaviour("B1")
+def test_rows_that_were_rolled_back_beside_those_of_an_engine_without_transactions_are_not_sent(
+    schema: Schema, statements: tuple[str, ...]
+) -> None:
+    schema.execute(*TABLES)
+    with streaming(schema) as source:
+        schema.execute("INSERT INTO t VALUES (0)", *statements, "INSERT INTO t VALUES (9)")
+        changes = seen(read_all(source, schema))
+    for table in ("t", "plain"):
+        sent = fold(change for change in changes if change.table == f"{schema.name}.{table}")
+        assert sorted(map(int, sent)) == [row for (row,) in schema.query(f"SELECT id FROM {table} ORDER BY id")]
+    assert [change.seq for change in changes if change.table == f"{schema.name}.t"][-1] == 0
+
+
+@pytest.mark.behaviour("B1", "B8")
+def test_a_part_of_a_transaction_that_a_crash_has_left_in_the_log_is_told_and_not_sent(
+    own_mariadb: EmbeddedMariadb, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = new_schema(own_mariadb.host, own_mariadb.port, own_mariadb.version, "torn")
+    schema.execute(*TABLES)
+    with streaming(schema) as source:
+        position = read_all(source, schema)[-1].position
+    schema.execute("INSERT INTO t VALUES (1)")
+    schema.transaction("INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (3)")
+    torn = schema.value("SELECT @@gtid_binlog_pos")
+    own_mariadb.stop(kill=True)
+    tear_the_last_transaction(own_mariadb)
+    own_mariadb.start()
+    schema.execute("INSERT INTO t VALUES (4)")
+    with streaming(schema, position) as source:
+        changes = seen(read_all(source, schema))
+    assert [change.after and change.after["id"] for change in changes] == ["1", "4"]
+    [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert told.startswith(f"source db1: the server crashed while it wrote transaction {torn}: ")
+
+
+def tear_the_last_transaction(server: EmbeddedMariadb) -> None:
+    """Cut the last file behind the last but one of its rows events."""
+    last = max(path for path in server.data_dir.glob("binlog.0*"))
+    held, at, behind = last.read_bytes(), 4, []
+    while at < len(held):
+        size = int.from_bytes(held[at + 9 : at + 13], "little")
+        header = read_header(held[at : at + size])
+        at += size
+        if header.type == EventType.WRITE_ROWS_V1:
+            behind.append(at)
+    with last.open("r+b") as file:
+        file.truncate(behind[-2])
