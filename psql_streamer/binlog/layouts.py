@@ -87,13 +87,15 @@ class Layouts:
         self._heads: list[tuple[int, int, int]] = []
         self._arrays: LayoutArrays | None = None
 
-    def add(self, cells: Sequence[CellType], present: Sequence[bool]) -> Layout:
-        """A layout. cells: of the table's columns. present: for each whether images have it."""
+    def add(self, cells: Sequence[CellType], present: Sequence[bool], shown: int) -> Layout:
+        """A layout. cells: of the table's columns. present: for each whether images have it. shown: how many are
+        given; those behind them have a fixed width.
+        """
         there = [cell for cell, is_there in zip(cells, present, strict=True) if is_there]
         layout = Layout(len(self._heads), there)
-        self._heads.append((len(cells), len(self._cells), layout.nulls))
+        self._heads.append((shown, len(self._cells), layout.nulls))
         place = 0
-        for cell, is_there in zip(cells, present, strict=True):
+        for cell, is_there in zip(cells[:shown], present[:shown], strict=True):
             self._cells.append((cell.width, cell.prefix, self._number(cell), place if is_there else -1))
             place += is_there
         self._arrays = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from psql_streamer.binlog.cell_types import CellType, choose_form
 from psql_streamer.binlog.layouts import Layout, Layouts
 from psql_streamer.binlog.statements import Statement
-from psql_streamer.binlog.table_map import read_names, read_table_map
+from psql_streamer.binlog.table_map import FieldType, TableMap, read_names, read_table_map
 from psql_streamer.binlog.table_names import TableNames
 from psql_streamer.cells import Shape
 from psql_streamer.errors import SourceRefused
@@ -20,7 +21,7 @@ Wanted = Callable[[str, str], bool]
 @dataclass(slots=True)
 class Table:
     """What a TABLE_MAP says. number: of its shape; -1 where the table is not wanted. cells: of its columns. layouts:
-    by the bitmap of the columns that images have.
+    by the bitmap of the columns that images have. shown: how many of the columns the table's owner knows of.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Table:
     cells: tuple[CellType, ...] = ()
     layouts: dict[bytes, Layout] = field(default_factory=dict)
     layouts_by_head: dict[bytes, tuple[Layout, ...]] = field(default_factory=dict)
+    shown: int = 0
 
     bitmap_bytes: int = field(init=False)  # of a bit for each column
     head_bytes: int = field(init=False)  # of the number of columns and one bitmap, in a rows event
@@ -125,8 +127,9 @@ class TableShapes:
             )
         forms = [choose_form(one, found) for one in found.fields]
         columns = tuple(Column(one.name, form.type, one.key) for one, form in zip(found.fields, forms, strict=True))
+        columns = columns[: _count_shown(found) if self._mariadb else len(columns)]
         number = self._add(Relation(str(found), schema, name, columns))
-        return Table(str(found), number, tuple(form.cell for form in forms))
+        return Table(str(found), number, tuple(form.cell for form in forms), shown=len(columns))
 
     def _add(self, relation: Relation) -> int:
         self.shapes.append(Shape(relation, relation.columns))
@@ -139,8 +142,24 @@ class TableShapes:
             # Bits behind the last column mean nothing; MySQL sets them.
             bits = int.from_bytes(present, "little")
             there = [bool(bits >> place & 1) for place in range(len(table.cells))]
-            found = table.layouts[present] = self.layouts.add(table.cells, there)
+            found = table.layouts[present] = self.layouts.add(table.cells, there, table.shown)
         return found
+
+
+_HASH = re.compile(r"DB_ROW_HASH_\d+")
+"""What MariaDB calls the columns that it adds at the end of a table for UNIQUE keys of TEXT, BLOB and long VARCHAR. No
+SELECT sees them.
+"""
+
+
+def _count_shown(table: TableMap) -> int:
+    """How many columns there are without those."""
+    count = len(table.fields)
+    while (
+        count and table.fields[count - 1].type is FieldType.LONGLONG and _HASH.fullmatch(table.fields[count - 1].name)
+    ):
+        count -= 1
+    return count
 
 
 _MOST_OLD, _FEW_TABLES = 4, 64

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psql_streamer.binlog.cell_bytes import Bytes, CellBytes, Texts, slice_grid
+from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Index
 
 Numbers = NDArray[np.uint64]
@@ -56,6 +57,14 @@ def decode_datetime(cells: CellBytes) -> Texts:
     date_part, clock = np.divmod(cells.read_unsigned(), np.uint64(1_000_000))
     grid, last = _make_whole_moment_grid(cells)
     day, time = date_part.astype(np.int64), clock.astype(np.int64)
+    _require_old_form(
+        (day <= 9999_12_31)
+        & (day // 100 % 100 <= 12)
+        & (day % 100 <= 31)
+        & (time // 10_000 < 24)
+        & (time // 100 % 100 < 60)
+        & (time % 100 < 60)
+    )
     _write_date(grid, day // 10_000, day // 100 % 100, day % 100)
     _write_clock(grid[:, _DATE + 1 :], time // 10_000, time // 100 % 100, time % 100)
     return slice_grid(grid, 0, last)
@@ -78,8 +87,21 @@ def decode_time(cells: CellBytes) -> Texts:
     """TIME before 5.6: the number hhmmss, with a sign."""
     packed = (cells.read_unsigned() << np.uint64(40)).view(np.int64) >> 40
     size = np.abs(packed)
+    _require_old_form((size // 100 % 100 < 60) & (size % 100 < 60) & (size // 10_000 <= _MOST_HOURS))
     fields = (size // 10_000) << 12 | (size // 100 % 100) << 6 | size % 100
     return _render_times(packed < 0, fields, np.zeros(len(cells), np.int64))
+
+
+_MOST_HOURS = 838
+
+
+def _require_old_form(fits: NDArray[np.bool_]) -> None:
+    """The binlog does not say how many digits a time of the form before 5.6 has behind its seconds: none is assumed."""
+    if not fits.all():
+        raise ProtocolError(
+            "a time is in MariaDB's form of before 10.1 and has a fraction: the binlog does not say how it is read",
+            "SET GLOBAL mysql56_temporal_format = ON, ALTER TABLE ... FORCE on the table, and start behind that place",
+        )
 
 
 def _render_times(negative: NDArray[np.bool_], fields: Index, fraction: Index) -> Texts:

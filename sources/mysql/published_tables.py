@@ -55,6 +55,8 @@ _UTF8 = 45
 _FIXED_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 _COMPRESSED = {FieldType.VARCHAR: FieldType.VARCHAR_COMPRESSED, FieldType.BLOB: FieldType.BLOB_COMPRESSED}
 _TEMPORAL = {"datetime": FieldType.DATETIME2, "timestamp": FieldType.TIMESTAMP2, "time": FieldType.TIME2}
+_OLD_FORM = "mariadb-5.3"
+"""Stands in a comment behind the type of a column that was made with mysql56_temporal_format = OFF, or before 10.1."""
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 
 
@@ -138,6 +140,11 @@ def _make_column(row: tuple[Any, ...], table: TableMap, collations: Mapping[str,
     field = _make_field(str(kind).lower(), str(shown), octets, precision, scale, digits)
     if field is None:
         raise ProtocolError(f"column {name!r} of {table} has the type {shown}, which cannot be read")
+    if field.type in _TEMPORAL.values() and field.size and _OLD_FORM in str(shown):
+        raise ProtocolError(
+            f"column {name!r} of {table} is in MariaDB's form of before 10.1, which cannot be read with a fraction",
+            f"SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE {table} FORCE",
+        )
     if "compressed" in str(shown).lower() and field.type in _COMPRESSED:
         field.type, field.size = _COMPRESSED[field.type], field.size + (field.type is FieldType.VARCHAR)
     field.name, field.key = str(name), key == "PRI"
