@@ -120,6 +120,11 @@ class Decoder:
         return self._open is not None
 
     @property
+    def prepared(self) -> int:
+        """XA transactions that are prepared, whose outcome has not come."""
+        return len(self._prepared)
+
+    @property
     def reached(self) -> tuple[str, int]:
         """Where the last event ended, outside of a transaction; else where the open one begins, or later."""
         return self._stream.file, self._stream.at

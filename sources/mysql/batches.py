@@ -142,6 +142,11 @@ class BatchReader:
         return LogPlace.from_place(Place(*self._decoder.reached))
 
     @property
+    def prepared(self) -> int:
+        """XA transactions that are prepared, whose outcome has not come."""
+        return self._decoder.prepared
+
+    @property
     def in_transaction(self) -> bool:
         """Whether the last event was inside of a transaction."""
         return self._decoder.in_transaction

@@ -235,9 +235,15 @@ class MysqlSource(Source):
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
-        if self._status.ok and (snapshot := self._snapshots.describe()):
-            return Status(True, f"{self._status.reason}; {snapshot}")
-        return self._status
+        if not self._status.ok:
+            return self._status
+        told = [self._status.reason, self._describe_prepared(), self._snapshots.describe()]
+        return Status(True, "; ".join(filter(None, told)))
+
+    def _describe_prepared(self) -> str:
+        reader = self._reader
+        prepared = 0 if reader is None else reader.prepared
+        return f"rows wait for XA transactions that are prepared and not committed ({prepared})" if prepared else ""
 
     def stats(self) -> Stats:
         durable, reader = self._durable, self._reader

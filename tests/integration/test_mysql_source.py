@@ -476,8 +476,10 @@ def test_xa_rows_come_when_the_transaction_is_committed_and_not_before(schema: S
         schema.execute("INSERT INTO t VALUES (2, 'between')")
         before = read_until(source, lambda batches: "2" in ids(batches))
         assert ids(before) == ["2"]
+        assert "rows wait for XA transactions that are prepared and not committed (1)" in source.status().reason
         schema.execute("XA COMMIT 'x'")
         after = read_until(source, lambda batches: "1" in ids(batches))
+        assert "prepared" not in source.status().reason
         schema.execute("XA START 'y'", "INSERT INTO t VALUES (3, 'y')", "XA END 'y'", "XA PREPARE 'y'")
         schema.execute("XA ROLLBACK 'y'", "INSERT INTO t VALUES (4, 'end')")
         assert ids(read_all(source, schema)) == ["4"]
