@@ -39,12 +39,17 @@ Flavor = Literal["mysql", "mariadb"]
 
 @dataclass(slots=True)
 class _Transaction:
-    """The one that is open. grouped: whether it has more than one statement, up to XID or COMMIT."""
+    """The one that is open.
+
+    grouped: whether it has more than one statement, up to XID or COMMIT. unfinished: whether its ALTER is not told,
+    because it has not changed the table.
+    """
 
     gtid: Gtid | None
     commit: int
     moment: int
     grouped: bool = False
+    unfinished: bool = False
 
 
 class Decoder:
@@ -198,7 +203,7 @@ class Decoder:
     def _read_gtid(self, header: Header, found: GtidEvent) -> None:
         opened = self._begin(header, found.gtid, found.moment)
         if header.type == EventType.MARIADB_GTID:
-            opened.grouped = not found.standalone
+            opened.grouped, opened.unfinished = not found.standalone, found.unfinished
             if found.prepares:
                 self._hold(opened)
 
@@ -274,7 +279,7 @@ class Decoder:
             self._take_back(statement.savepoint, what)
         if kind in (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK):
             self._read_outcome(header, statement)
-        if kind in (StatementKind.DDL, StatementKind.TRUNCATE):
+        if kind in (StatementKind.DDL, StatementKind.TRUNCATE) and not opened.unfinished:
             self._read_ddl(header, statement)
         if kind in _ENDS or not opened.grouped:
             self._end()

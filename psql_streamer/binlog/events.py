@@ -203,13 +203,15 @@ class GtidEvent(NamedTuple):
 
     gtid: None for an anonymous one. moment: of the original commit, microseconds since 1970; 0 where it is not said.
     standalone: whether one statement follows, without BEGIN and COMMIT (MariaDB). prepares: whether
-    it is an XA transaction up to its XA PREPARE (MariaDB).
+    it is an XA transaction up to its XA PREPARE (MariaDB). unfinished: whether its ALTER has only begun, or has
+    failed: one that is finished comes again (MariaDB's binlog_alter_two_phase).
     """
 
     gtid: Gtid | None
     moment: int = 0
     standalone: bool = False
     prepares: bool = False
+    unfinished: bool = False
 
 
 _FULL_MOMENT = 1 << 55
@@ -279,19 +281,34 @@ def _read_variable_integer(reader: Reader) -> int:
     return rest << 8 - more - 1 | first >> more + 1 if more < 8 else rest
 
 
-_STANDALONE, _PREPARED_XA = 1, 64
+_STANDALONE, _HAS_COMMIT_ID, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128
+_START_ALTER, _ROLLBACK_ALTER = 2, 8
 
 
 _OF_MARIADB = Struct("<QIB")
 
 
 def read_mariadb_gtid(body: bytes, server_id: int) -> GtidEvent:
-    """MariaDB's GTID event, which begins a transaction."""
+    """MariaDB's GTID event, which begins a transaction.
+
+    Behind the flags come the number of a group commit, the name of an XA transaction, and more flags, each where it is
+    there: https://mariadb.com/kb/en/gtid_event/.
+    """
     if len(body) < _OF_MARIADB.size:
         raise ProtocolError("a GTID event is shorter than its fields")
     number, domain, flags = _OF_MARIADB.unpack_from(body)
     gtid = Gtid(_name_server(domain, server_id), number)
-    return GtidEvent(gtid, 0, bool(flags & _STANDALONE), bool(flags & _PREPARED_XA))
+    unfinished = bool(_read_more_flags(body, flags) & (_START_ALTER | _ROLLBACK_ALTER))
+    return GtidEvent(gtid, 0, bool(flags & _STANDALONE), bool(flags & _PREPARED_XA), unfinished)
+
+
+def _read_more_flags(body: bytes, flags: int) -> int:
+    """0 where the event ends before them, as that of an older server does."""
+    place = _OF_MARIADB.size + (8 if flags & _HAS_COMMIT_ID else 0)
+    if flags & (_PREPARED_XA | _COMPLETED_XA):
+        lengths = body[place + 4 : place + 6]
+        place += 6 + sum(lengths)
+    return body[place] if place < len(body) else 0
 
 
 @lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import pymysql
 import pytest
 
 from psql_streamer.binlog.events import EventType, read_header
@@ -80,3 +81,22 @@ def tear_the_last_transaction(server: EmbeddedMariadb) -> None:
             behind.append(at)
     with last.open("r+b") as file:
         file.truncate(behind[-2])
+
+
+@pytest.mark.behaviour("B8")
+def test_an_alter_that_is_logged_with_its_begin_and_its_end_is_told_once_and_not_at_all_where_it_failed(
+    schema: Schema,
+) -> None:
+    two_phases = "SET SESSION binlog_alter_two_phase = 1"
+    if not schema.query("SHOW VARIABLES LIKE 'binlog_alter_two_phase'"):
+        pytest.skip("MariaDB has it from 10.8 on")
+    schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with streaming(schema) as source:
+        schema.execute(two_phases, "INSERT INTO t VALUES (1)", "ALTER TABLE t ADD x INT", "INSERT INTO t VALUES (2, 2)")
+        with pytest.raises(pymysql.IntegrityError):
+            schema.execute(two_phases, "INSERT INTO t VALUES (3, 2)", "ALTER TABLE t ADD UNIQUE (x)")
+        schema.execute(two_phases, "ALTER TABLE t ADD y INT", "INSERT INTO t VALUES (4, 4, 4)")
+        batches = read_all(source, schema)
+    told = [statement.text for batch in batches for statement in batch.statements]
+    assert told == [f"ALTER TABLE {schema.name}.t"] * 2
+    assert sorted(map(int, fold(seen(batches)))) == [1, 2, 3, 4]
