@@ -332,6 +332,11 @@ class MemberState:
         with self._lock:
             return self._progress.list_reached()
 
+    def list_ends(self) -> Offsets:
+        """Of each partition the offset behind its last record, as far as it is known."""
+        with self._lock:
+            return self._progress.list_ends()
+
     @property
     def expects_partitions(self) -> bool:
         """Whether there are topics for which the group is asked."""

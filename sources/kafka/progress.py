@@ -174,6 +174,10 @@ class Progress:
         """Of each partition the offset in front of which all has come."""
         return {one: max(came, self._empty.get(one, (0, 0))[1]) for one, came in self._came.items()}
 
+    def list_ends(self) -> Offsets:
+        """Of each partition the offset behind its last record, as far as it is known."""
+        return dict(self._ends)
+
     def forget_ends(self, partitions: Iterable[Partition]) -> None:
         """It is not known any more where these end."""
         self._lags |= {one: -1 for one in partitions if one in self._lags}

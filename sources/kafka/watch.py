@@ -13,6 +13,7 @@ from sources.kafka.ends import AskedEnds, FoundEnds
 from sources.kafka.member_state import MemberState
 from sources.kafka.membership import find_membership
 from sources.kafka.offsets import Partition, list_partitions
+from sources.kafka.open_transactions import OpenTransactions
 from sources.kafka.same_topics import SameTopics
 from sources.kafka.standstill import Standstill
 from sources.kafka.troubles import Troubles
@@ -52,6 +53,7 @@ class Watch:
         self._troubles = troubles
         self._ends = ends
         self._standstill = standstill
+        self._transactions = OpenTransactions()
         self._look_at = self._ask_topics_at = self._ask_ends_at = 0.0
         self._is_full = False
         self._unanswered: set[Partition] = set()
@@ -79,6 +81,7 @@ class Watch:
             _describe_unanswered(self._unread),
             self._standstill.look_at_group(now, is_outside),
             self._standstill.describe_partitions(),
+            self._transactions.describe(),
         )
 
     def _look_at_ends(
@@ -95,6 +98,7 @@ class Watch:
             self._state.note_end(partition, end)
         if not partitions:
             self._standstill.forget()
+            self._transactions.note_ends(now, {}, {}, {})
             if not is_outside:  # else its coordinator may be away, though others answer
                 self._troubles.look_whether_passed(consumer)
         elif not self._ends.is_waiting and (now >= self._ask_ends_at or self._state.problem):
@@ -109,7 +113,9 @@ class Watch:
         unanswered = set(found.unanswered)
         self._unread, self._unanswered = self._unanswered & unanswered, unanswered
         self._state.forget_ends(self._unread)
-        self._standstill.note_ends(now, found.ends, self._state.list_reached())
+        reached = self._state.list_reached()
+        self._standstill.note_ends(now, found.ends, reached)
+        self._transactions.note_ends(now, found.ends, self._state.list_ends(), reached)
         if not unanswered:
             self._troubles.note_answer()
 

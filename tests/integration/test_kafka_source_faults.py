@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.model import Batch
-from sources.kafka import pausing, standstill, troubles, watch
+from sources.kafka import open_transactions, pausing, standstill, troubles, watch
 from sources.kafka.ends import find_ends
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Partition
@@ -252,6 +253,30 @@ def test_a_partition_of_which_nothing_comes_though_records_are_there_is_on_statu
             brokers.answer_well(FETCH)
             assert commits(read_rows(source, 3)) == [1, 2, 3]
             wait_for(lambda: source.status().ok, "that all is well")
+
+
+def test_records_behind_a_transaction_that_stays_open_are_on_status_until_it_ends(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(open_transactions, "LONG_SECONDS", 1.0)
+    monkeypatch.setattr(watch, "_ENDS_SECONDS", 0.5)
+    create_topic(kafka, topic_prefix)
+    write(kafka, topic_prefix, [event(1)])
+    writer = Producer({"bootstrap.servers": kafka, "transactional.id": topic_prefix})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(topic_prefix, json.dumps(event(2)).encode(), b"{}")
+    writer.flush(30)
+    write(kafka, topic_prefix, [event(number) for number in (3, 4, 5)])
+    with started(source_of(kafka, topic_prefix, group=topic_prefix)) as source:
+        assert commits(read_rows(source, 1)) == [1]
+        said = f"4 records of {topic_prefix}[0] wait for a transaction that has been open for "
+        wait_for(lambda: _read_on(source) == [] and said in source.status().reason, "word of it")
+        assert not source.status().ok
+        assert sum(said in line for line in caplog.messages) == 1
+        writer.abort_transaction(30)
+        assert commits(read_rows(source, 3)) == [3, 4, 5]
+        wait_for(lambda: _read_on(source) == [] and source.status().ok, "that all is well")
 
 
 def test_ends_of_which_a_leader_says_nothing_are_no_ends() -> None:
