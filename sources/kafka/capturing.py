@@ -19,7 +19,7 @@ from sources.kafka.errors import make_source_error
 from sources.kafka.framing import make_framed_records
 from sources.kafka.offsets import Offsets, Partition, advance, has_reached, to_offsets, to_position
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import list_wanted_partitions
+from sources.kafka.subscribed import find_missing, find_unmatched, list_wanted_partitions
 from sources.kafka.unreadable_headers import replace_unreadable
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ class KafkaCapture(Source):
             raise SourceUnavailable(
                 f"topics do not exist: {', '.join(options.topics)}", "create them, or correct topics"
             )
+        if absent := [*find_missing(options.topics, found), *find_unmatched(options.topics, found)]:
+            self._request.on_wait(f"topics that do not exist are left out: {', '.join(absent)}")
         self._offsets, self._unread = begins, set(begins)
         consumer.assign([TopicPartition(*partition, offset) for partition, offset in begins.items()])
 
@@ -118,4 +120,7 @@ class KafkaCapture(Source):
         read = self._reader.read(messages, to_position(before), behind, time.monotonic(), stops=False)
         if read.refused:
             self._request.on_wait(f"{len(read.refused)} records that are no events are left out")
+        if read.unknown_tombstones:
+            what = "records without a value of which no record in front of them says their table are left out"
+            self._request.on_wait(f"{len(read.unknown_tombstones)} {what}")
         self._ready.extend(read.batches)

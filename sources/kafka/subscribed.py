@@ -37,6 +37,11 @@ def list_wanted_partitions(wanted: Iterable[str], topics: Mapping[str, TopicMeta
     ]
 
 
+def find_missing(wanted: Iterable[str], names: Collection[str]) -> list[str]:
+    """Those of what is wanted by its name that are not among the names."""
+    return [one for one in wanted if not one.startswith(PATTERN_MARK) and one not in names]
+
+
 def find_unmatched(wanted: Iterable[str], names: Collection[str]) -> list[str]:
     """The regular expressions among what is wanted that none of the names matches."""
     return [one for one in wanted if one.startswith(PATTERN_MARK) and not select_subscribed([one], names)]

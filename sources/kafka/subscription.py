@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.errors import SourceUnavailable
 from sources.kafka.member_state import MemberState
 from sources.kafka.options import KafkaSourceOptions
-from sources.kafka.subscribed import PATTERN_MARK, describe, find_unmatched
+from sources.kafka.subscribed import describe, find_missing, find_unmatched
 
 _ABSENT_SECONDS = 1.0
 """Between two looks for topics that do not exist."""
@@ -50,8 +50,7 @@ class Subscription:
     def begin(self, consumer: Consumer, found: Collection[str]) -> None:
         """Ask for the topics. found: all that brokers show. SourceRefused: one may not be described."""
         options = self._options
-        named = {topic for topic in options.topics if not topic.startswith(PATTERN_MARK)}
-        self._missing = named.difference(found)
+        self._missing = set(find_missing(options.topics, found))
         self._missing -= self._find_made()
         self._state.note_absent(self._missing, find_unmatched(options.topics, found))
         self.ask(consumer)

@@ -224,6 +224,23 @@ def test_a_topic_is_captured_in_no_group_and_nothing_is_committed(
     assert [one.group_id for one in groups if topic_prefix in one.group_id or "capture" in one.group_id] == []
 
 
+def test_what_a_capture_of_topics_leaves_out_is_said(kafka: str, topic_prefix: str, tmp_path: Path, run: Run) -> None:
+    create_topic(kafka, topic_prefix)
+    write(kafka, topic_prefix, [None, event(1), b"no event"])
+    hosts, missing = json.dumps(kafka.split(",")), f"{topic_prefix}-missing"
+    section = f'type = "kafka"\nhosts = {hosts}\ntopics = ["{topic_prefix}", "{missing}", "^{topic_prefix}-a"]\n'
+    code, lines, said = run(
+        _configured(tmp_path, f'{section}groupID = "{topic_prefix}"\n'), "--table", "orders", "--existing"
+    )
+    assert (code, [one["after"] for one in _changes(lines)]) == (0, [{"id": "1"}])
+    for one in (
+        f"topics that do not exist are left out: {missing}, ^{topic_prefix}-a",
+        "1 records without a value of which no record in front of them says their table are left out",
+        "1 records that are no events are left out",
+    ):
+        assert one in said
+
+
 def test_a_binary_log_is_captured_from_now_on_and_beside_the_service(schema: Schema, tmp_path: Path, run: Run) -> None:
     schema.execute(
         "CREATE TABLE orders (id bigint unsigned PRIMARY KEY, note text)", "INSERT INTO orders VALUES (1, 'a')"
