@@ -106,6 +106,12 @@ class PartOptions(BaseModel):
         """
         return ()
 
+    def find_shared(self, other: PartOptions) -> str:  # noqa: ARG002 - for parts whose resources overlap
+        """What this part must have for itself and another of its kind would have a part of, in words as
+        `list_resources` has them, where their words differ; empty: nothing.
+        """
+        return ""
+
     def list_warnings(self) -> Iterable[str]:
         """What the section asks for and may be sorry for, a sentence each; logged at the start and by `validate`."""
         return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,13 @@ class _Loader:
         used_handlers = dict.fromkeys(name for _, sink in sinks.values() for name in sink.list_strings("handlers"))
         used_handlers.pop(PASSTHROUGH, None)
         handlers = self._load_handlers(used_handlers, handler_tables)
-        self._check_resources({Kind.SOURCE: sources, Kind.SINK: sinks, Kind.HANDLER: handlers})
+        parts: Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]] = {
+            Kind.SOURCE: sources,
+            Kind.SINK: sinks,
+            Kind.HANDLER: handlers,
+        }
+        self._check_resources(parts)
+        self._check_shared(parts)
         self._check_circles(sources, sinks)
         self._check_exactly_once(sinks)
         self._check_transaction_metadata(sources, sinks)
@@ -240,6 +247,16 @@ class _Loader:
                 for resource in () if section.options is None else section.options.list_resources():
                     if first.setdefault(resource, show_path(path)) != show_path(path):
                         self._problems.add(path, f"{resource} is already used by {first[resource]}: give each its own")
+
+    def _check_shared(self, parts: Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]]) -> None:
+        """What one part must have for itself is not in part another one's."""
+        for kind, of_kind in parts.items():
+            known = [(name, section.options) for name, (_, section) in of_kind.items() if section.options is not None]
+            for (first, one), (name, other) in combinations(known, 2):
+                if what := one.find_shared(other):
+                    path = (name,) if kind is Kind.HANDLER else (kind.value, name)
+                    beside = show_path((first,) if kind is Kind.HANDLER else (kind.value, first))
+                    self._problems.add(path, f"{what} is already used by {beside}: give each its own")
 
     def _check_exactly_once(self, sinks: Mapping[str, tuple[Any, Section[SinkOptions]]]) -> None:
         """A source goes on where the transactions of its sink have brought it, so it has no other sink."""

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, PlainValidator, model_validator
 from psql_streamer.errors import SourceRefused
 from psql_streamer.events.options import require_items
 from psql_streamer.events.routing import check_topic
-from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions, refuse_longer_than
+from psql_streamer.options import ByteSize, PartOptions, PositiveDuration, SourceOptions, refuse_longer_than
 from psql_streamer.registry.options import RegistryOptions
 from sinks.kafka.options import Hosts, Property, normalize_address
 from sources.kafka.dead_letters import DeadLetters
@@ -198,6 +198,18 @@ class KafkaSourceOptions(SourceOptions):
         for topic in self.topics:
             for host in self.hosts:
                 yield f'topic "{topic}" in group "{self.group_id}" on {normalize_address(host)}'
+
+    def find_shared(self, other: PartOptions) -> str:
+        """A topic that one source of the group names and a pattern of the other one matches."""
+        if not isinstance(other, KafkaSourceOptions) or other.group_id != self.group_id:
+            return ""
+        hosts = {normalize_address(host) for host in self.hosts} & {normalize_address(host) for host in other.hosts}
+        named = {one for one in (*self.topics, *other.topics) if not one.startswith(PATTERN_MARK)}
+        named -= {*self.topics} & {*other.topics}
+        shared = {*select_subscribed(self.topics, named)}.intersection(select_subscribed(other.topics, named))
+        if not hosts or not shared:
+            return ""
+        return f'topic "{min(shared)}" in group "{self.group_id}" on {min(hosts)}'
 
     @model_validator(mode="after")
     def _dead_letters_have_one_topic(self) -> Self:

@@ -18,7 +18,7 @@ def require_same_meaning(pattern: str) -> None:
     """ValueError, with what to write, for one that the client does not read as Python does."""
     parts = _PARTS.findall(pattern)
     for part in parts:
-        if part[0] == "[" and any(mark in part for mark in ("[[", "[:", "[.", "[=")):
+        if part[0] == "[" and (part[1:2] == "[" or any(mark in part[1:] for mark in ("[:", "[.", "[="))):
             raise ValueError("has a class of characters as [[:alpha:]]: write [a-z]")
         if part[0] == "[" and "\\" in part:
             raise ValueError(f"has a backslash in {part}, where it stands for itself: write [0-9], [.] or [a-z_]")

@@ -166,6 +166,38 @@ def test_a_topic_is_read_once_in_a_group(tmp_path: Path, hosts: str) -> None:
         load(written(tmp_path, text), {})
 
 
+@pytest.mark.parametrize("pattern", ["^shop[.]orders", "^shop[.:=_]x", "^shop[^.]+$"])
+def test_a_set_that_begins_with_a_mark_of_classes_is_taken(pattern: str) -> None:
+    given = {"type": "kafka", "hosts": ["k:9092"], "topics": [pattern], "groupID": "g"}
+    assert KafkaSourceOptions.model_validate(given).topics == (pattern,)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_shared"),
+    [
+        ('["shop.orders"]', '["^shop[.].*"]', True),
+        ('["^shop[.].*", "x"]', '["y", "shop.orders"]', True),
+        ('["^shop[.].*"]', '["stock.orders"]', False),
+    ],
+)
+def test_a_topic_that_a_pattern_of_another_source_matches_is_read_once_in_a_group(
+    tmp_path: Path, first: str, second: str, is_shared: bool
+) -> None:
+    def configure(group: str) -> str:
+        section = '[source.{}]\ntype = "kafka"\nhosts = ["k:9092"]\ntopics = {}\ngroupID = "{}"\n'
+        sink = '[sink.n]\ntype = "stub_discard"\nsources = ["a", "b"]\n'
+        sections = section.format("a", first, "g") + section.format("b", second, group)
+        return 'http = ":8080"\nlmdb = "/x"\n' + sections + sink
+
+    load(written(tmp_path, configure("other")), {})
+    if is_shared:
+        said = r'source.b: topic "shop.orders" in group "g" on k:9092 is already used by source.a: give each its own'
+        with pytest.raises(ConfigError, match=said):
+            load(written(tmp_path, configure("g")), {})
+    else:
+        load(written(tmp_path, configure("g")), {})
+
+
 def test_the_lag_is_known_when_the_end_of_every_partition_is() -> None:
     one, two = Partition("orders", 0), Partition("orders", 1)
     assert compute_total_lag({one: 3, two: 0}) == 3
