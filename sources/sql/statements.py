@@ -107,7 +107,7 @@ class Statements:
         """
         selected = [one.select(self._from.c[one.name]).label(f"c{at}") for at, one in enumerate((*columns, *self._key))]
         chosen = sa.select(*selected).select_from(self._from)
-        chosen = chosen.where(*self._make_range_conditions(cursor, to), *self._make_end_conditions())
+        chosen = chosen.where(*self._make_range_conditions(cursor, to), *self._make_key_conditions())
         if self._where:
             chosen = chosen.where(self._make_chosen_condition())
         if skipped:
@@ -121,10 +121,9 @@ class Statements:
         """Keys; without rows in which a part of it is NULL, which some servers take for the largest value, or infinity,
         behind which nothing else would be seen.
         """
-        pairs = list(zip(self._key, self._key_columns, strict=True))
+        pairs = zip(self._key, self._key_columns, strict=True)
         keys = [one.select(column).label(f"c{at}") for at, (one, column) in enumerate(pairs)]
-        known = [column.is_not(None) for one, column in pairs if one.nullable]
-        return sa.select(*keys).select_from(self._from).where(*known, *self._make_end_conditions())
+        return sa.select(*keys).select_from(self._from).where(*self._make_key_conditions())
 
     def _select_last(self, cursor: Key | None, to: Key | None) -> sa.Select[Any]:
         chosen = self._select_keys()
@@ -170,10 +169,11 @@ class Statements:
         """The option `where`, which may end in a comment."""
         return sa.text(f"({_escape_parameters(self._where)}\n)")
 
-    def _make_end_conditions(self) -> list[sa.ColumnElement[bool]]:
-        """That no part of a key is behind all that can come."""
-        pairs = zip(self._key, self._key_columns, strict=True)
-        return [column < one.endless for one, column in pairs if one.endless is not None]
+    def _make_key_conditions(self) -> list[sa.ColumnElement[bool]]:
+        """That no part of a key is NULL, or behind all that can come."""
+        pairs = list(zip(self._key, self._key_columns, strict=True))
+        known = [column.is_not(None) for one, column in pairs if one.nullable]
+        return [*known, *(column < one.endless for one, column in pairs if one.endless is not None)]
 
     def _make_other_condition(self, keys: Sequence[Key]) -> sa.ColumnElement[bool]:
         """That a row has none of these keys."""

@@ -327,6 +327,14 @@ def test_keys_of_several_columns_use_the_index(every_schema: Schema) -> None:
     assert "filesort" not in str(plan)
 
 
+def test_rows_are_not_read_in_which_a_later_part_of_the_key_is_null(schema: Schema) -> None:
+    schema.execute("CREATE TABLE visits (a int NOT NULL, b int, note varchar(9), UNIQUE (a, b))")
+    schema.execute("INSERT INTO visits VALUES (1, 1, 'a'), (2, NULL, 'never'), (3, 1, 'b')")
+    with polling(schema, {"table": "visits", "key": ["a", "b"]}) as source:
+        assert notes(source, 2) == ["a", "b"]
+        assert rows_of(read_quiet(source, 0.3)) == []
+
+
 def test_columns_that_come_and_go_are_followed(orders: Schema) -> None:
     with polling(orders) as source:
         orders.execute("INSERT INTO orders (note) VALUES ('a')")

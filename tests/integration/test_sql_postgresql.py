@@ -475,6 +475,19 @@ def test_a_query_of_which_the_server_does_not_say_who_writes_is_read_by_time(ord
         assert "400" in source.status().reason or "0.4 s" in source.status().reason
 
 
+@pytest.mark.parametrize(("declared", "keys"), [("char(4)", ["a", "ab", "b"]), ("bit(4)", ["0001", "0010", "1000"])])
+def test_a_query_is_read_by_a_key_of_a_type_that_has_a_length(
+    database: Database, declared: str, keys: list[str]
+) -> None:
+    database.execute(f"CREATE TABLE orders (id {declared} PRIMARY KEY, note text)")
+    for key in keys:
+        database.execute("INSERT INTO orders VALUES (%s, %s)", key, key)
+    entry = {"query": "SELECT * FROM orders", "name": "q", "key": "id"}
+    with polling(database, entry, settle="0s", batchSize=1) as source:
+        assert notes(source, 3) == keys
+        assert rows_of(read_quiet(source, 0.3)) == []
+
+
 def test_a_view_is_read_by_time_for_its_tables_are_not_known(orders: Database) -> None:
     orders.execute("CREATE VIEW shown AS SELECT * FROM orders")
     with orders.session() as late, polling(orders, {"table": "shown", "key": "id"}, settle="1s") as source:

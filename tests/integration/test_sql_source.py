@@ -301,6 +301,16 @@ def test_rows_without_a_key_are_not_read_and_check_says_so(shop: Shop) -> None:
         assert notes(read_rows(source, 1)) == ["c"]
 
 
+def test_rows_are_not_read_in_which_a_later_part_of_the_key_is_null(shop: Shop) -> None:
+    shop.run("CREATE TABLE orders (a integer NOT NULL, b integer, note varchar(9), UNIQUE (a, b))")
+    shop.run("INSERT INTO orders VALUES (1, 1, 'a'), (2, NULL, 'never'), (3, 1, 'b')")
+    with started(shop.source({"table": "orders", "key": ["a", "b"]})) as source:
+        assert notes(read_rows(source, 2)) == ["a", "b"]
+        shop.run("INSERT INTO orders VALUES (4, NULL, 'never'), (4, 1, 'c')")
+        assert notes(read_rows(source, 1)) == ["c"]
+        assert rows_of(read_quiet(source, 0.3)) == []
+
+
 @pytest.mark.parametrize("key", ["a", "a, b"])
 def test_check_says_that_a_table_has_no_integer_key(shop: Shop, key: str) -> None:
     shop.run(f"CREATE TABLE orders (a varchar(36), b integer, PRIMARY KEY ({key}))")

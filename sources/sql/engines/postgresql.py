@@ -220,9 +220,10 @@ class PostgresqlEngine(AnyEngine):
 _SYSTEM = "SELECT system_identifier FROM pg_control_system()"
 
 _TYPE_NAMES = sa.text("""
-SELECT oid::bigint, CASE typtype WHEN 'd' THEN typbasetype ELSE oid END::bigint, format_type(oid, NULL)
+SELECT oid::bigint, CASE typtype WHEN 'd' THEN typbasetype ELSE oid END::bigint, format_type(oid, -1)
 FROM pg_type WHERE oid = ANY (CAST(:oids AS oid[]))
 """)
+"""With -1 in place of NULL the names are those of any length: `character` alone is of length 1."""
 
 
 def _describe_column(name: str, form: PostgresType, native: str, nullable: bool) -> Described:
