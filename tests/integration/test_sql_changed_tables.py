@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -306,6 +306,37 @@ def test_a_key_of_another_type_is_told_of_as_that(orders: Database, database: Da
     visiting = sql_source(url_of(orders), "visits", settle="0s")
     with pytest.raises(PositionRefused, match="time zone"), started(visiting, Position(of_visits, "x")):
         pass
+
+
+def require_that_another_type_is_told_of(
+    altered: str, source: SqlSource, alter: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that becomes a text, by which the last row that was read stays the last one, is told of."""
+    monkeypatch.setattr("sources.sql.watched_table._KEYS_SECONDS", 0.4)
+    with started(source):
+        read_rows(source, 2)
+        alter(f"ALTER TABLE visits {altered}")
+        alter("INSERT INTO visits VALUES ('10')")
+        with pytest.raises(PositionRefused, match=r"of .*visits is by id, which was int.*, and is .* now"):
+            read_quiet(source, 3)
+
+
+@pytest.mark.parametrize("others", [(), ("orders",)])
+def test_a_key_of_another_type_is_told_of_though_the_last_row_stays_the_last_one(
+    orders: Database, others: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.execute("DELETE FROM orders; CREATE TABLE visits (id int PRIMARY KEY); INSERT INTO visits VALUES (8), (9)")
+    source = sql_source(url_of(orders), "visits", *others)
+    require_that_another_type_is_told_of("ALTER id TYPE text", source, orders.execute, monkeypatch)
+
+
+def test_a_key_of_another_type_is_told_of_at_mysql_and_mariadb(
+    every_schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every_schema.execute("CREATE TABLE visits (id int PRIMARY KEY)", "INSERT INTO visits VALUES (8), (9)")
+    url = f"mysql+pymysql://root@{every_schema.host}:{every_schema.port}/{every_schema.name}"
+    source = sql_source(url, "visits")
+    require_that_another_type_is_told_of("MODIFY id varchar(20)", source, every_schema.execute, monkeypatch)
 
 
 # Other writers, and locks.

@@ -154,7 +154,8 @@ class AnyEngine:
         for index in filter(_is_unique, inspector.get_indexes(*place)):
             indexes[str(index["name"])] = index["column_names"]
         is_view = table.table in inspector.get_view_names(table.schema or None)
-        return TableKeys.from_indexes(primary, indexes, is_view)
+        types = ((one.name, one.type.native) for one in self.describe(connection, table))
+        return TableKeys.from_indexes(primary, indexes, is_view, types)
 
     def read_keys_of(self, connection: Connection, tables: Sequence[TableName]) -> Sequence[TableKeys]:
         """The same of several tables."""

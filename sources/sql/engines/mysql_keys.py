@@ -16,13 +16,16 @@ from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 
 _INDEXES = sa.text("""
-SELECT NULL, 0, table_type FROM information_schema.tables
+SELECT NULL, 0, table_type, NULL FROM information_schema.tables
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 UNION ALL
-SELECT index_name, seq_in_index, column_name FROM information_schema.statistics
+SELECT index_name, seq_in_index, column_name, NULL FROM information_schema.statistics
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND non_unique = 0
+UNION ALL
+SELECT NULL, 0, column_name, column_type FROM information_schema.columns
+WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 """)
-"""A join of the two would have MariaDB open every table there is."""
+"""A join of them would have MariaDB open every table there is."""
 
 _PRIMARY = "PRIMARY"
 
@@ -46,16 +49,19 @@ def read_table_keys(connection: Connection, table: TableName) -> TableKeys:
     """
     found = connection.execute(_INDEXES, {"schema": table.schema or None, "table": table.table}).all()
     places: dict[str, list[tuple[int, str | None]]] = {}
+    types = []
     is_view = False
-    for index, place, name in found:
-        if index is None:
+    for index, place, name, kind in found:
+        if kind is not None:
+            types.append((_to_text(name), _to_text(kind)))
+        elif index is None:
             is_view = is_view or "VIEW" in _to_text(name)
         else:
             column = None if name is None else _to_text(name)
             places.setdefault(_to_text(index), []).append((int(place), column))
     indexes = {index: [column for _, column in sorted(columns)] for index, columns in places.items()}
     primary = tuple(filter(None, indexes.get(_PRIMARY, ())))
-    return TableKeys.from_indexes(primary, indexes, is_view)
+    return TableKeys.from_indexes(primary, indexes, is_view, types)
 
 
 def find_generator_problem(connection: Connection, table: TableName, key: Sequence[str]) -> str:

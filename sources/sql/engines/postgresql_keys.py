@@ -51,12 +51,15 @@ SELECT given.number, c.oid::text, c.relkind IN ('v', 'm'), row_security_active(c
     c.relkind IN ('r', 'f') AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
     i.indexrelid::regclass::text, i.indisprimary,
     i.indisvalid AND i.indisready AND i.indislive AND i.indpred IS NULL AND i.indexprs IS NULL,
-    i.indpred IS NULL AND i.indexprs IS NULL, a.attname
+    i.indpred IS NULL AND i.indexprs IS NULL, a.attname, format_type(a.atttypid, a.atttypmod)
 FROM unnest(CAST(:tables AS text[])) WITH ORDINALITY AS given(name, number)
 JOIN pg_class c ON c.oid = to_regclass(given.name)
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique
 LEFT JOIN LATERAL generate_series(0, i.indnkeyatts - 1) place ON true
-LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[place]
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND CASE
+    WHEN c.relkind NOT IN ('v', 'f') THEN a.attnum = i.indkey[place]
+    ELSE a.attnum > 0 AND NOT a.attisdropped
+END
 ORDER BY given.number, i.indexrelid, place
 """)
 
@@ -107,7 +110,8 @@ def _make_table_keys(found: Sequence[Any], named: str) -> TableKeys:
     usable: dict[str, list[str]] = {}
     invalid: dict[str, list[str]] = {}
     primary: list[str] = []
-    for *_, index, is_primary, is_usable, of_all_rows, column in found:
+    types = frozenset((column, native) for *_, column, native in found if column is not None)
+    for *_, index, is_primary, is_usable, of_all_rows, column, _ in found:
         if index is None:
             continue
         if is_primary:
@@ -123,6 +127,7 @@ def _make_table_keys(found: Sequence[Any], named: str) -> TableKeys:
         is_view,
         problem,
         remedy,
+        types,
     )
 
 

@@ -26,7 +26,8 @@ def read_table_keys(connection: Connection, table: TableName) -> TableKeys:
         for _, name, unique, _, partial in find_indexes(connection, table)
         if unique and not partial
     }
-    return TableKeys.from_indexes(primary, indexes, _find_kind(connection, table)[0] == "view")
+    types = ((name, declared) for _, name, declared, *_ in columns)
+    return TableKeys.from_indexes(primary, indexes, _find_kind(connection, table)[0] == "view", types)
 
 
 def require_spelling(connection: Connection, table: TableName) -> None:
