@@ -15,7 +15,7 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from sources.missing_library import explain_missing_library
 from sources.sql.engines.kinds import make_engine
-from sources.sql.server_errors import from_sqlalchemy, is_about_a_lock, is_about_columns
+from sources.sql.server_errors import from_sqlalchemy, is_about_a_lock, is_about_columns, is_about_time
 
 Result = TypeVar("Result")
 
@@ -33,6 +33,10 @@ class ColumnsDiffer(SourceRefused):
 
 class TableLocked(SourceUnavailable):
     """The server gave up a statement that waited for a table, and does others."""
+
+
+class StatementTooSlow(TableLocked):
+    """The server gave up a statement that took too long, whatever the reason, and does others."""
 
 
 class TookTooLong(SourceUnavailable):
@@ -90,6 +94,8 @@ class Database:
             refused = from_sqlalchemy(error, self._url, tell())
             if is_about_columns(error):
                 raise ColumnsDiffer(refused.what, refused.remedy) from None
+            if is_about_time(error):
+                raise StatementTooSlow(refused.what, refused.remedy) from None
             raise (TableLocked(refused.what, refused.remedy) if is_about_a_lock(error) else refused) from None
 
     def _require_few_given_up(self, tell: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""Tables that nobody can read for a while, because of a lock: they are left alone, so that the others are read."""
+"""Tables that cannot be read for a while, locked or too slow: they are left alone, so that the others are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from sources.sql.database import TableLocked
+from sources.sql.database import StatementTooSlow, TableLocked
 
 LOCK_SECONDS = 1.0
 """For how long one of several tables is waited for that is locked."""
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 class _Locked:
     since: float
     until: float
+    is_slow: bool
 
 
 class LockedTables:
@@ -49,7 +50,7 @@ class LockedTables:
         if found is None:
             log.warning("source.%s: %s; the other tables are read meanwhile", self._source, error)
         since = now - took if found is None else found.since
-        self._tables[table] = _Locked(since, now + max(_LEFT_ALONE_SECONDS, took))
+        self._tables[table] = _Locked(since, now + max(_LEFT_ALONE_SECONDS, took), isinstance(error, StatementTooSlow))
 
     def note_read(self, table: str) -> None:
         """After a look that did not wait."""
@@ -62,7 +63,11 @@ class LockedTables:
         return any(time.monotonic() - one.since > self._patience for one in self._tables.values())
 
     def describe(self) -> str:
-        """Which tables are locked, and for how long; empty for none."""
+        """Which tables are locked or too slow, and for how long; empty for none."""
         now = time.monotonic()
-        named = ", ".join(f"{table} ({now - one.since:.0f} s)" for table, one in sorted(self._tables.items()))
-        return f"locked, and tried again while the other tables are read: {named}" if named else ""
+        said = []
+        for is_slow, what in ((False, "locked"), (True, "longer than the time limit of a statement")):
+            some = [(table, one) for table, one in sorted(self._tables.items()) if one.is_slow == is_slow]
+            if named := ", ".join(f"{table} ({now - one.since:.0f} s)" for table, one in some):
+                said.append(f"{what}, and tried again while the other tables are read: {named}")
+        return "; ".join(said)

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from psql_streamer.binary_columns import measure_bytes
 from psql_streamer.errors import SourceError, SourceUnavailable
-from sources.sql.database import Database, TookTooLong
+from sources.sql.database import Database, StatementTooSlow, TookTooLong
 from sources.sql.groups import GROUP_TABLES
 from sources.sql.polled_table import Rows, ShapeChanged
 from sources.sql.progress import Piece, Progress
@@ -71,10 +71,11 @@ class PieceReader:
         most = self._count_most(piece, cursor, self._limits.most)
         try:
             return _make_piece_rows(piece, self._tables[piece.table].read(cursor, piece.to, most), most)
-        except TookTooLong as error:
+        except (TookTooLong, StatementTooSlow) as error:
             # Locks, a missing index and large values are what may be the reason.
             fewer = self._limits.note_failure(piece.table)
-            raise SourceUnavailable(
+            kind = StatementTooSlow if isinstance(error, StatementTooSlow) else SourceUnavailable
+            raise kind(
                 f"{error.what} (at most {most} rows; {fewer} are asked for next)",
                 "look for locks, a missing index and very large values in the database, or raise timeout",
             ) from None

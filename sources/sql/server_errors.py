@@ -59,8 +59,11 @@ _BY_TEXT = {
 }
 """For drivers and moments that give nothing but a text, in lower case."""
 
-_LOCK_STATES, _LOCK_NUMBERS = ("55P03", "57014"), (1205,)
-"""lock_timeout and statement_timeout of PostgreSQL; lock_wait_timeout of MySQL and MariaDB."""
+_LOCK_STATES, _LOCK_NUMBERS = ("55P03",), (1205,)
+"""lock_timeout of PostgreSQL; lock_wait_timeout of MySQL and MariaDB."""
+
+_TIME_STATES, _TIME_NUMBERS = ("57014",), (1969, 3024)
+"""statement_timeout of PostgreSQL; max_statement_time of MariaDB, max_execution_time of MySQL."""
 
 _COLUMN_STATES, _COLUMN_NUMBERS, _COLUMN_TEXT = ("42703", "42883", "42846"), (1054,), "no such column"
 
@@ -75,8 +78,13 @@ def is_about_columns(error: sa.exc.SQLAlchemyError) -> bool:
 
 
 def is_about_a_lock(error: sa.exc.SQLAlchemyError) -> bool:
-    """Whether the server gave up a statement that waited, for a lock or for itself; it does others."""
+    """Whether the server gave up a statement that waited for a lock; it does others."""
     return _find_sqlstate(error) in _LOCK_STATES or _find_error_number(error) in _LOCK_NUMBERS
+
+
+def is_about_time(error: sa.exc.SQLAlchemyError) -> bool:
+    """Whether the server gave up a statement that took too long; it does others."""
+    return _find_sqlstate(error) in _TIME_STATES or _find_error_number(error) in _TIME_NUMBERS
 
 
 def from_sqlalchemy(error: sa.exc.SQLAlchemyError, url: URL, doing: str) -> SourceError:

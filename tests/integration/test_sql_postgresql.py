@@ -22,6 +22,7 @@ from tests.database import Database, fresh_database
 from tests.source_at_work import wait_for
 from tests.sql_sources import (
     notes,
+    read,
     read_beside_writers,
     read_quiet,
     read_rows,
@@ -256,6 +257,30 @@ def test_a_table_that_is_locked_is_tried_again(orders: Database) -> None:
         orders.execute("INSERT INTO orders (note) VALUES ('a')")
         source.start(None)
         assert notes(source, 1) == ["a"]
+
+
+@pytest.mark.parametrize("others", [(), ("others",)])
+def test_rows_that_the_server_takes_too_long_for_are_asked_for_again_in_smaller_numbers(
+    orders: Database, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("sources.sql.row_limits.FIRST_ROWS", 40)
+    monkeypatch.setattr("sources.sql.locked_tables._LEFT_ALONE_SECONDS", 0.1)
+    orders.execute("INSERT INTO orders (note) SELECT n FROM generate_series(1, 10) n")
+    orders.execute("CREATE TABLE others (id int PRIMARY KEY)")
+    orders.execute(
+        "CREATE FUNCTION wait(text) RETURNS text STABLE LANGUAGE plpgsql AS "
+        "'BEGIN PERFORM pg_sleep(0.2); RETURN $1; END'"
+    )
+    orders.execute("CREATE VIEW slow AS SELECT id, wait(note) AS note FROM orders")
+    said = []
+    with polling(orders, {"table": "slow", "key": "id"}, *others, settle="0s", timeout="1500ms") as source:
+        if not others:
+            with pytest.raises(SourceUnavailable, match=r"statement timeout \(at most 40 rows; 5 are asked for next\)"):
+                read_rows(source, 10)
+        batches = read(source, lambda so_far: (said.append(source.status().reason), sum(map(len, so_far)) >= 10)[1])
+        assert [row["note"] for row in rows_of(batches)] == [str(n) for n in range(1, 11)]
+        slow = "longer than the time limit of a statement, and tried again while the other tables are read: public.slow"
+        assert any(one.startswith(slow) for one in said) == bool(others)
 
 
 def test_a_lost_connection_is_made_anew(orders: Database) -> None:
