@@ -19,9 +19,11 @@ _DATABASE = "check the database in the url"
 _GRANT = "give this user the right: GRANT SELECT ON the table"
 _TABLES = "correct tables in the configuration, or create what is missing"
 _CONDITIONS = "correct where or query of the table"
+_NO_UTF8 = "a text in it is no UTF-8: correct the row, or leave the column out with columns"
 _KEYS = "a date of zeros cannot be a key: correct the row, or name other columns as the table's key"
 
 _BY_STATE = {
+    "22021": _NO_UTF8,
     "28": _LOGIN,
     "3D000": _DATABASE,
     "42501": _GRANT,
@@ -55,7 +57,7 @@ _BY_TEXT = {
     "syntax error|incomplete input|unrecognized token": _CONDITIONS,
     "unable to open database file": "check the path in the url, and the rights of this user on the file and its folder",
     "file is not a database|malformed": "check the file with sqlite3 FILE 'PRAGMA integrity_check'",
-    "could not decode to utf-8": "a text in it is no UTF-8: correct the row, or leave the column out with columns",
+    "could not decode to utf-8": _NO_UTF8,
 }
 """For drivers and moments that give nothing but a text, in lower case."""
 

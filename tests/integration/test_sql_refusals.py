@@ -11,7 +11,7 @@ import pytest
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.interfaces import Severity
-from tests.database import Database
+from tests.database import Database, fresh_database
 from tests.mariadb import Schema
 from tests.sql_sources import execute, notes, read_quiet, read_rows, sql_source, url_of
 from tests.started_source import started
@@ -65,6 +65,22 @@ def test_a_text_that_is_no_utf8_is_told_of_as_that(file: Path, column: str) -> N
         pytest.raises(SourceRefused, match=f"column {column} of the row with id 2 holds text that is no UTF-8"),
     ):
         read_quiet(source, 1)
+
+
+def test_a_text_of_a_database_without_encoding_that_is_no_utf8_is_refused(database: Database) -> None:
+    with fresh_database(database.dsn, f"{database.name}_ascii", "SQL_ASCII") as ascii_:
+        ascii_.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
+        with ascii_.session() as session, session.cursor() as cursor:
+            session.set_client_encoding("SQL_ASCII")
+            cursor.execute(b"INSERT INTO orders (note) VALUES ('\xff')")
+            session.commit()
+        with (
+            started(sql_source(url_of(ascii_), "orders")) as source,
+            pytest.raises(SourceRefused, match=r"public\.orders.*no UTF-8: correct the row"),
+        ):
+            read_rows(source, 1)
+        with started(sql_source(url_of(ascii_), {"table": "orders", "columns": ["id"]})) as source:
+            assert read_rows(source, 1) == [{"id": "1"}]
 
 
 def test_a_date_of_zeros_as_key_is_read_or_refused_and_not_tried_for_ever(every_schema: Schema) -> None:
