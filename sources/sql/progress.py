@@ -7,7 +7,7 @@ which order, with which commit numbers. Its rows are given when the plan is stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -121,6 +121,10 @@ class Progress:
         any of them is given.
         """
         return replace(self, pieces=self.pieces[1:])
+
+    def without_pieces_of(self, tables: Collection[str]) -> Self:
+        """Without what is left of some tables, which nobody can read any more."""
+        return replace(self, pieces=tuple(one for one in self.pieces if one.table not in tables))
 
     def has_reached(self, mark: Self) -> bool:
         """Whether everything up to `mark` lies before this."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import zlib
@@ -37,6 +38,7 @@ from sources.sql.check import check_source
 from sources.sql.database import Database, TableLocked
 from sources.sql.groups import look_at_each
 from sources.sql.locked_tables import LOCK_SECONDS, LockedTables
+from sources.sql.names import TableName
 from sources.sql.options import BEGINNING, SqlOptions
 from sources.sql.piece_reading import PieceReader
 from sources.sql.polled_table import PolledTable, Rows
@@ -47,6 +49,8 @@ from sources.sql.settling import Key
 from sources.sql.watched_table import WatchedTable
 
 KIND = "sql"
+
+log = logging.getLogger(__name__)
 
 _LOOKING = "looking at table"
 
@@ -200,7 +204,12 @@ class SqlSource(Source):
                 progress = progress.with_table(table.id, table.basis, *starts[table.id])
                 unsaid = unsaid or self._settings.find_start(table.table.options) != (BEGINNING,)
             table.skipped = progress.skipped.get(table.id, ())
-        if unknown := sorted(piece.table for piece in progress.pieces if piece.table not in tables):
+        left = sorted({piece.table for piece in progress.pieces if piece.table not in tables})
+        if gone := [name for name in left if self._is_gone(name, progress)]:
+            what = "is not in tables and not there any more: rows that were found in it are not read"
+            log.warning("source.%s: %s %s", self.name, ", ".join(gone), what)
+            progress = progress.without_pieces_of(gone)
+        if unknown := [name for name in left if name not in gone]:
             raise PositionRefused(
                 f"the position is in the middle of rows of {', '.join(unknown)}, which tables no longer names",
                 "start once more with it, and take it out of tables when the service has stopped",
@@ -209,6 +218,24 @@ class SqlSource(Source):
         self._locked.of_several = len(made) > 1
         self._watched = Poll(self._database, made, self._locked)
         self._reader = PieceReader(self._database, tables, self._limits)
+
+    def _is_gone(self, name: str, progress: Progress) -> bool:
+        """Whether a table of a position is not there any more, or not for this user. Its name may have dots."""
+        if not progress.bases[name].types:
+            return False  # a query, of which that is not known
+        splits = [at for at, sign in enumerate(name) if sign == "."]
+        return not any(
+            map(self._is_there, [TableName("", name), *(TableName(name[:at], name[at + 1 :]) for at in splits)])
+        )
+
+    def _is_there(self, name: TableName) -> bool:
+        try:
+            self._database.look(
+                lambda connection: self._database.kind.describe(connection, name), f"looking for table {name}"
+            )
+        except SourceRefused:
+            return False
+        return True
 
     def _watch_tables(self) -> list[WatchedTable]:
         tables = self._make_tables()

@@ -232,6 +232,23 @@ def read_until_locked(source: SqlSource, database: Database) -> None:
         assert locked == [True]
 
 
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_table_leaves_the_configuration_in_the_middle_of_a_plan_only_if_it_is_gone(
+    file: Path, caplog: pytest.LogCaptureFixture, is_dropped: bool
+) -> None:
+    execute(file, *(f"INSERT INTO {name} (note) VALUES ('{name}')" for name in TABLES[:2]))
+    with started(sql_source(f"sqlite:///{file}", *TABLES[:2])) as source:
+        plan = read(source, bool)[0]
+    if is_dropped:
+        execute(file, f"DROP TABLE {TABLES[0]}")
+        with started(sql_source(f"sqlite:///{file}", TABLES[1]), plan.position) as source:
+            assert notes(source, 1) == [TABLES[1]]
+        assert f"main.{TABLES[0]} is not in tables" in caplog.text
+    else:
+        with pytest.raises(PositionRefused, match=r"in the middle of rows of main\.t00"):
+            sql_source(f"sqlite:///{file}", TABLES[1]).start(plan.position)
+
+
 def test_a_start_that_is_interrupted_names_no_table(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = sql_source(f"sqlite:///{file}", *TABLES)
     look = source._database.look
