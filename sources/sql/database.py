@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -55,6 +55,8 @@ class Database:
         self._timeout = timeout
         self._engine: Engine | None = None
         self._driver: Any = None
+        self._identity: Mapping[str, str] = {}
+        self._identified: Any = None
         self._interrupted = threading.Event()
         self._given_up: list[Call[Any]] = []
 
@@ -62,6 +64,14 @@ class Database:
     def interrupted(self) -> bool:
         """Whether nobody wants to wait any more."""
         return self._interrupted.is_set()
+
+    def read_identity(self) -> Mapping[str, str]:
+        """What tells it from another database under the same address, which later looks must not come to."""
+        self._identity = {}
+        found = self.look(self.kind.read_identity, "asking which database it is")
+        if self.kind.has_server:
+            self._identity = found
+        return found
 
     def look(self, work: Callable[[Connection], Result], doing: str | Callable[[], str]) -> Result:
         """What `work` gives, in a transaction that ends with it. doing: what is done, for messages, or says it then.
@@ -132,6 +142,7 @@ class Database:
                 if self._engine is not engine:
                     raise SourceUnavailable("given up while the server was waited for")
                 driver = self._driver = connection.connection.driver_connection
+                self._require_the_same_server(connection, driver)
                 return work(connection)  # what is left open is rolled back
         except dbapi.Error as error:
             # From a cursor that is read without SQLAlchemy.
@@ -139,6 +150,15 @@ class Database:
         finally:
             if self._driver is driver:  # and not that of a later look
                 self._driver = None
+
+    def _require_the_same_server(self, connection: Connection, driver: Any) -> None:
+        """A connection that was lost is made anew, and may come to another server; a start says what follows of it."""
+        if not self._identity or driver is self._identified:
+            return
+        if self.kind.read_identity(connection) != self._identity:
+            raise SourceUnavailable("another server answers under the same address")
+        connection.rollback()
+        self._identified = driver
 
     def _connect(self, engine: Engine) -> Connection:
         try:

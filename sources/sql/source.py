@@ -99,7 +99,7 @@ class SqlSource(Source):
         return check_source(self._settings, self._database)
 
     def read_stream_identity(self) -> Mapping[str, str]:
-        found = self._identity = self._database.look(self._database.kind.read_identity, "asking which database it is")
+        found = self._identity = self._database.read_identity()
         where = {"database": self._url.database or ""}
         return {**where, **found} if found else {**where, "server": f"{self._url.host or ''}:{self._url.port or ''}"}
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from sqlite3 import connect
 from typing import Any
 
 import pytest
+from psycopg2.extensions import parse_dsn
 
-from psql_streamer.errors import SourceRefused
+from psql_streamer.embedded.postgres import EmbeddedPostgres
+from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Severity
 from tests.database import Database, fresh_database
 from tests.mariadb import Schema
 from tests.sql_sources import execute, notes, read_quiet, read_rows, sql_source, url_of
 from tests.started_source import started
+from tests.tcp_proxy import TcpProxy
 
 
 @pytest.fixture
@@ -121,3 +125,27 @@ def test_a_key_behind_all_others_hides_no_rows_and_is_told_of(
         assert len(read_rows(source, 3)) == 3
         database.execute(f"INSERT INTO orders VALUES ({last}, 2)")
         assert not any(map(len, read_quiet(source, 0.2)))
+
+
+def test_another_server_that_takes_the_address_is_noticed_before_a_row_of_it_is_read(
+    database: Database, own_postgres: EmbeddedPostgres
+) -> None:
+    with fresh_database(own_postgres.build_dsn(tcp=True), database.name) as other:
+        for one, rows in ((database, 3), (other, 9)):
+            one.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
+            one.execute("INSERT INTO orders (note) SELECT 'row ' || n FROM generate_series(1, %s) n", rows)
+        with TcpProxy(find_port(database)) as proxy:
+            url = url_of(replace(database, dsn=proxy.dsn(database.dsn)))
+            with started(sql_source(url, "orders", pollInterval="50ms")) as source:
+                assert notes(source, 3) == ["row 1", "row 2", "row 3"]
+                proxy.cut()
+                read_quiet(source, 0.2)  # the same server: it goes on
+                assert source.status().ok
+                proxy.target = find_port(other)
+                proxy.cut()
+                with pytest.raises(SourceUnavailable, match="another server answers under the same address"):
+                    read_quiet(source, 10)
+
+
+def find_port(database: Database) -> int:
+    return int(parse_dsn(database.dsn)["port"])

@@ -94,6 +94,7 @@ class AnyEngine:
     source that sees every change of such a server. compares_rows: whether an index serves (a, b) > (1, 2).
     keys_are_near: whether to ask for a table's keys with every batch takes no time. reflects_together: whether the
     catalog is asked for several tables at once. selects_without_table: whether SELECT needs no FROM.
+    has_server: whether each connection may come to another database under the same address.
     """
 
     settle_seconds: ClassVar[float] = OTHER_SETTLE_SECONDS
@@ -103,6 +104,7 @@ class AnyEngine:
     keys_are_near: ClassVar[bool] = False
     reflects_together: ClassVar[bool] = False
     selects_without_table: ClassVar[bool] = False
+    has_server: ClassVar[bool] = True
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         self._url = url

@@ -72,6 +72,7 @@ class SqliteEngine(AnyEngine):
     keys_are_near: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
     selects_without_table: ClassVar[bool] = True
+    has_server: ClassVar[bool] = False
 
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         super().__init__(url, timeout, lock_timeout)
