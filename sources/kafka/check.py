@@ -24,6 +24,7 @@ from sources.kafka.beginnings import CORRECT_START, find_start_problem
 from sources.kafka.coordinator import ask_coordinator
 from sources.kafka.ends import find_ends
 from sources.kafka.errors import MAY_PASS, NOT_SHOWN, REFUSED, find_remedy
+from sources.kafka.foreign_members import FOREIGN_REMEDY, find_foreign_members
 from sources.kafka.offsets import Partition, TopicIds, to_partitions
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.same_topics import describe_made_anew, describe_made_anew_remedy
@@ -66,6 +67,8 @@ def check_source(options: KafkaSourceOptions) -> Iterator[Finding]:
     forbidden = list(administrator.find_forbidden_group(options.group_id, REFUSED))
     yield from forbidden
     if not forbidden:
+        if foreign := find_foreign_members(options, admin):
+            yield Finding(Severity.ERROR, foreign, FOREIGN_REMEDY)
         yield from _check_offsets(admin, options, there)
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-_NEVER = 3600.0
+NEVER = 3600.0
 """librdkafka 2.16 aborts the process when such a request runs into its own timeout and the coordinator is there again
 later (`rd_kafka_enq_once_del_source_return: Assertion eonce->refcnt > 0`). So requests have the longest that there is.
 """
@@ -22,12 +22,16 @@ def ask_coordinator(admin: AdminClient, ask: Callable[[float], Mapping[str, Futu
     """The answer to one question. ask: gives it to the client, with the timeout of the request. timeout: how long it is
     waited for here, in seconds. Raises KafkaException.
     """
-    (answer,) = ask(_NEVER).values()
+    (answer,) = ask(NEVER).values()
     try:
         return answer.result(timeout)
     except TimeoutError:
-        # A client that is destroyed with such a request under way ends the process, too: it stays.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(admin))
+        keep_client(admin)
         raise KafkaException(
             KafkaError(KafkaError._TIMED_OUT, f"no answer from the group's coordinator within {timeout:g} s")
         ) from None
+
+
+def keep_client(admin: AdminClient) -> None:
+    """Never destroy it: with such a request under way, that would end the process, too."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(admin))

@@ -21,6 +21,7 @@ from sources.kafka.commits import Commits
 from sources.kafka.committing import Committing
 from sources.kafka.ends import AskedEnds
 from sources.kafka.errors import make_source_error
+from sources.kafka.foreign_members import ForeignMembers
 from sources.kafka.leaving import leave
 from sources.kafka.member_state import MemberState
 from sources.kafka.offsets import Offsets
@@ -82,6 +83,7 @@ class GroupMember:
             self._troubles,
             AskedEnds(admin, options.isolation_level),
             Standstill(options.group_id, passing.find_last),
+            ForeignMembers(options, admin),
         )
         self._takeover = Takeover(name, options, admin)
         self._rebalancing = Rebalancing(
@@ -154,6 +156,7 @@ class GroupMember:
         finally:
             if self._committing.by_sink and isinstance(state.error, SourceUnavailable):
                 state.wait_for_stop()  # what is on its way can be committed for as long as the client is a member
+            self._watch.close()
             self._commits.finish(consumer)
             leave(consumer, bool(self._options.instance_id))
 

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from confluent_kafka import Consumer, TopicPartition
 
 from sources.kafka.ends import AskedEnds, FoundEnds
+from sources.kafka.foreign_members import ForeignMembers
 from sources.kafka.member_state import MemberState
 from sources.kafka.membership import find_membership
 from sources.kafka.offsets import Partition, list_partitions
@@ -32,6 +33,9 @@ _ENDS_ANSWER_SECONDS = 3.0
 _TOPICS_SECONDS = 5.0
 """Between two looks at whether a topic was made anew."""
 
+_MEMBERS_SECONDS = 30.0
+"""Between two looks at who is in the group."""
+
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +50,7 @@ class Watch:
         troubles: Troubles,
         ends: AskedEnds,
         standstill: Standstill,
+        foreign: ForeignMembers,
     ) -> None:
         self._name = name
         self._state = state
@@ -53,8 +58,9 @@ class Watch:
         self._troubles = troubles
         self._ends = ends
         self._standstill = standstill
+        self._foreign = foreign
         self._transactions = OpenTransactions()
-        self._look_at = self._ask_topics_at = self._ask_ends_at = 0.0
+        self._look_at = self._ask_topics_at = self._ask_ends_at = self._ask_members_at = 0.0
         self._is_full = False
         self._unanswered: set[Partition] = set()
         self._unread: set[Partition] = set()
@@ -75,6 +81,9 @@ class Watch:
         if now >= self._ask_topics_at:
             self._ask_topics_at = now + _TOPICS_SECONDS
             self._topics.ask({partition.topic for partition in partitions})
+        if now >= self._ask_members_at:
+            self._ask_members_at = now + _MEMBERS_SECONDS
+            self._foreign.ask()
         is_outside = not partitions and self._state.expects_partitions and find_membership(consumer) is None
         self._look_at_ends(consumer, now, partitions, is_outside)
         self._tell(
@@ -82,7 +91,12 @@ class Watch:
             self._standstill.look_at_group(now, is_outside),
             self._standstill.describe_partitions(),
             self._transactions.describe(),
+            self._foreign.describe(),
         )
+
+    def close(self) -> None:
+        """Ask nothing any more."""
+        self._foreign.close()
 
     def _look_at_ends(
         self, consumer: Consumer, now: float, partitions: AbstractSet[Partition], is_outside: bool

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
 from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.interfaces import Severity
 from psql_streamer.model import Position
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.committing import Committing
@@ -261,3 +262,30 @@ def _read_and_lose_the_session(source: KafkaSource, kafka: str, topic: str) -> P
     assert source._group is not None
     source._group.state.fail(SourceUnavailable("partitions cannot be read"))
     return position
+
+
+@pytest.mark.behaviour("B8")
+@pytest.mark.parametrize(
+    "joins", [{"partition.assignment.strategy": "cooperative-sticky"}, {"group.protocol": "consumer"}], ids=str
+)
+def test_a_member_that_is_no_instance_is_named_while_it_has_partitions(
+    kafka: str, topic_prefix: str, joins: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sources.kafka.watch._MEMBERS_SECONDS", 0.2)
+    topic = create_topic(kafka, topic_prefix, partitions=2)
+    source = source_of(kafka, topic, group=topic)
+    other = Consumer({"bootstrap.servers": kafka, "group.id": topic, "client.id": "somebody", **joins})
+    other.subscribe([topic])
+    try:
+        wait_for(lambda: other.poll(0.1) is None and other.assignment(), "the other consumer has partitions")
+        (finding,) = source.check()
+        assert f'group {topic} gives records to others: client "somebody" has {topic}[0], {topic}[1]' in str(finding)
+        assert finding.severity is Severity.ERROR
+        with started(source):
+            told = f'group {topic} gives records to others: client "somebody" has'
+            wait_for(lambda: [other.poll(0.1), _pass_on(source)] and told in source.status().reason, "it is named")
+            assert not source.status().ok
+            other.close()
+            wait_for(lambda: has(source, f"{topic}[0]", f"{topic}[1]") and source.status().ok, "it reads all of it")
+    finally:
+        other.close()
