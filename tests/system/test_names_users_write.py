@@ -37,7 +37,12 @@ def test_messages_whose_prefix_is_no_topic_are_skipped_counted_and_the_stream_go
 
 @pytest.mark.parametrize(
     ("remedy", "topic"),
-    [({"excludeTables": ["public..."]}, ""), ({"excludeTables": [".."]}, ""), ("public...", "dots"), ("..", "dots")],
+    [
+        ({"excludeTables": ["public..."]}, ""),
+        pytest.param({"excludeTables": [".."]}, "", marks=pytest.mark.soak),
+        pytest.param("public...", "dots", marks=pytest.mark.soak),
+        ("..", "dots"),
+    ],
 )
 def test_a_table_whose_name_is_no_topic_stops_the_service_until_its_remedy_is_followed(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, remedy: dict[str, list[str]] | str, topic: str
