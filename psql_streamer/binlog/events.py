@@ -24,6 +24,9 @@ _HEADER = Struct("<IBIIIH")
 ARTIFICIAL = 0x20
 """Flag: made for this connection, and not in the file; its log_pos means nothing."""
 
+THREAD_SPECIFIC = 0x04
+"""Of a statement: it uses a temporary table of its session (LOG_EVENT_THREAD_SPECIFIC_F)."""
+
 IGNORABLE = 0x80
 """Flag: whoever does not know the event may skip it."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from tests.mariadb import Schema, fresh_schema
-from tests.mysql_source import read_all, seen, streaming
+from tests.mysql_source import fold, read_all, seen, streaming
 
 TABLE = "CREATE TABLE {} (id INT PRIMARY KEY, note VARCHAR(40))"
 
@@ -143,3 +143,23 @@ def test_statements_that_write_names_in_other_cases_are_followed_where_the_serve
         fresh_schema(server.host, server.port, server.version, "s") as schema,
     ):
         follow_another_spelling(schema, "orders", "S.Orders", schema.execute)
+
+
+@pytest.mark.behaviour("B1", "B8")
+def test_statements_about_a_temporary_table_leave_the_table_alone_that_it_hides(every_schema: Schema) -> None:
+    schema = every_schema
+    schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    with streaming(schema) as source:
+        schema.execute(
+            "INSERT INTO t VALUES (1)",
+            "SET SESSION binlog_format = STATEMENT",
+            "CREATE TEMPORARY TABLE t (x INT)",
+            "TRUNCATE TABLE t",
+            "ALTER TABLE t ADD y INT",
+            "DROP TEMPORARY TABLE t",
+            "ALTER TABLE t ADD y INT",
+        )
+        batches = read_all(source, schema)
+    assert not [truncate for batch in batches for truncate in batch.truncates]
+    assert [statement.text for batch in batches for statement in batch.statements] == [f"ALTER TABLE {schema.name}.t"]
+    assert list(fold(seen(batches))) == ["1"]
