@@ -15,12 +15,14 @@ class OpenTransaction:
     """A transaction of which changes were delivered, and whose end was not: the next one that comes.
 
     gtid: None where it has none. commit: its commit number. changes: how many of its changes count as delivered, from
-    its first one; truncates count, too, and changes of tables that are not wanted do not.
+    its first one; truncates count, too, and changes of tables that are not wanted do not. file: of the binlog, in which
+    it is; empty where that is not known, as at another server.
     """
 
     gtid: Gtid | None
     commit: int
     changes: int
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ it comes again, as many of its changes are left out. Until then the standing sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from psql_streamer.binlog import events
@@ -31,7 +31,7 @@ from psql_streamer.binlog.statement_text import hide_values
 from psql_streamer.binlog.statements import Statement, StatementKind, read_statement
 from psql_streamer.binlog.stream import EventStream
 from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
-from psql_streamer.errors import ProtocolError, SourceRefused
+from psql_streamer.errors import PositionRefused, ProtocolError, SourceRefused
 from psql_streamer.model import Relation, SchemaChange, SourceInfo
 
 Flavor = Literal["mysql", "mariadb"]
@@ -168,9 +168,10 @@ class Decoder:
         torn = self._open
         if torn is None:
             return
-        self._take_back(
-            BEGIN, f"the server crashed while it wrote a transaction, of which a part is before {self._stream}"
-        )
+        what = f"the server crashed while it wrote a transaction, of which a part is before {self._stream}"
+        if not self._can_take_back(BEGIN):
+            raise PositionRefused(f"{what}, and some of its rows were delivered", _COUNTED_TORN)
+        self._take_back(BEGIN, what)
         self._torn.append(str(torn.gtid or ""))
         self._open = None
         self._block.end()
@@ -217,9 +218,23 @@ class Decoder:
         self._held = None
         self._savepoints.begin(self._block.place)
         shown = str(gtid) if gtid else f"{self._stream.file}:{self._stream.at - header.size}"
-        durable = self._resume.changes if self._resume and self._is_resumed(opened) else 0
-        self._block.begin(commit, opened.moment, shown, durable)
+        self._block.begin(commit, opened.moment, shown, self._count_delivered(opened))
         return opened
+
+    def _count_delivered(self, opened: _Transaction) -> int:
+        """How many of its changes were. PositionRefused where they were those of another one with its GTID: a server
+        that crashed while it wrote that one gives the GTID again, in a later file.
+        """
+        resume = self._resume
+        if resume is None or not self._is_resumed(opened):
+            return 0
+        if resume.changes and resume.file not in ("", self._stream.file):
+            raise PositionRefused(
+                f"the server crashed while it wrote transaction {opened.gtid} to {resume.file}, of which some rows "
+                f"were delivered, and has given its GTID to another one before {self._stream}",
+                _COUNTED_TORN,
+            )
+        return resume.changes
 
     def _end(self) -> None:
         held = self._open
@@ -298,9 +313,8 @@ class Decoder:
 
     def _take_back(self, savepoint: str, what: str) -> None:
         """What the open transaction has behind a savepoint. SourceRefused where that was given already."""
-        place, resume = self._savepoints.find(savepoint), self._resume
-        repeated = self._open is not None and self._is_resumed(self._open) and resume is not None and resume.changes
-        if place is None or (repeated and place < self._place):
+        place = self._savepoints.find(savepoint)
+        if place is None or not self._can_take_back(savepoint):
             raise SourceRefused(
                 f"{what}, and some of its rows were delivered", "look at the rows of its tables, and start behind it"
             )
@@ -308,6 +322,12 @@ class Decoder:
             self._prepared.take_back(self._held, place)
         else:
             self._block.take_back(place)
+
+    def _can_take_back(self, savepoint: str) -> bool:
+        """Whether nothing behind it was given, by this session or by one before."""
+        place, resume = self._savepoints.find(savepoint), self._resume
+        repeated = self._open is not None and self._is_resumed(self._open) and resume is not None and resume.changes
+        return place is not None and not (repeated and place < self._place)
 
     def _read_ddl(self, header: Header, statement: Statement) -> None:
         if statement.kind is StatementKind.DDL:
@@ -418,10 +438,10 @@ class Decoder:
         if resume is not None:
             repeated = self._changes if held is not None and self._is_resumed(held) else 0
             changes = max(resume.changes, repeated)
-            return Standing(*self._safe, OpenTransaction(resume.gtid, resume.commit, changes))
+            return Standing(*self._safe, replace(resume, changes=changes))
         if held is None or not self._changes:
             return Standing(*self._safe)
-        return Standing(*self._safe, OpenTransaction(held.gtid, held.commit, self._changes))
+        return Standing(*self._safe, OpenTransaction(held.gtid, held.commit, self._changes, self._stream.file))
 
 
 def _read_begin(header: Header, body: bytes) -> GtidEvent:

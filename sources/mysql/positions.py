@@ -56,6 +56,7 @@ class BinlogPosition:
             "commit": held.commit,
             "changes": held.changes,
             "tables": self.tables,
+            "file": held.file,
         }
         return Position(
             {
@@ -107,7 +108,7 @@ def _open(data: Mapping[str, Any] | None) -> OpenTransaction | None:
         return None
     commit = int(data["commit"])
     gtid = None if data["source"] is None else Gtid(str(data["source"]), commit)
-    return OpenTransaction(gtid, commit, int(data["changes"]))
+    return OpenTransaction(gtid, commit, int(data["changes"]), str(data.get("file", "")))
 
 
 def make_override_position(text: str) -> Position | None:

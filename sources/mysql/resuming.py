@@ -34,7 +34,10 @@ def resolve_resume_position(
     executed = _require_transactions(source, stored.executed, asking, finding)
     _require_same_log(source, stored, executed, asking, finding)
     if stored.server != server:
-        return replace(stored, executed=str(executed), server=server, place=Place("", FIRST_EVENT), begun=0)
+        opened = stored.open and replace(stored.open, file="")
+        return replace(
+            stored, executed=str(executed), server=server, place=Place("", FIRST_EVENT), begun=0, open=opened
+        )
     return replace(stored, executed=str(executed))
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from psql_streamer.binlog.events import EventType, read_header
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
+from psql_streamer.errors import PositionRefused
 from tests.mariadb import Schema, new_schema
-from tests.mysql_source import fold, read_all, seen, streaming
+from tests.mysql_source import fold, read_all, read_until, seen, streaming
 
 TABLES = ("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE plain (id INT PRIMARY KEY) ENGINE=MyISAM")
 
@@ -67,6 +68,32 @@ def test_a_part_of_a_transaction_that_a_crash_has_left_in_the_log_is_told_and_no
     assert [change.after and change.after["id"] for change in changes] == ["1", "4"]
     [told] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert told.startswith(f"source db1: the server crashed while it wrote transaction {torn}: ")
+
+
+@pytest.mark.behaviour("B1", "B2")
+def test_no_change_of_a_transaction_is_left_out_because_a_torn_one_of_its_gtid_was_delivered_in_part(
+    own_mariadb: EmbeddedMariadb,
+) -> None:
+    schema = new_schema(own_mariadb.host, own_mariadb.port, own_mariadb.version, "torn")
+    schema.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "INSERT INTO t VALUES (0, '')")
+    with streaming(schema) as source:
+        position = read_all(source, schema)[-1].position
+    schema.execute("INSERT INTO t VALUES (1, '')")
+    schema.transaction(*(f"INSERT INTO t VALUES ({number}, REPEAT('x', 3000))" for number in range(2, 60)))
+    torn = schema.value("SELECT @@gtid_binlog_pos")
+    own_mariadb.stop(kill=True)
+    tear_the_last_transaction(own_mariadb)
+    own_mariadb.start()
+    schema.transaction(*(f"INSERT INTO t VALUES ({number}, '')" for number in range(100, 160)))
+    assert schema.value("SELECT @@gtid_binlog_pos") == torn
+    with streaming(schema, position, batchBytes="20kB") as source:
+        [*_, part] = read_until(source, lambda batches: len(seen(batches)) > 1)
+        with pytest.raises(PositionRefused, match=r"crashed while it wrote .* rows were delivered"):
+            read_all(source, schema)
+    with streaming(schema, part.position, batchBytes="20kB") as source:
+        with pytest.raises(PositionRefused, match=rf"wrote transaction {torn} to binlog\.000001, .* delivered"):
+            read_all(source, schema)
+        assert not source.status().ok
 
 
 def tear_the_last_transaction(server: EmbeddedMariadb) -> None:
