@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,11 @@ _INTEGERS = {0x05: (2, True), 0x06: (2, False), 0x07: (4, True), 0x08: (4, False
 _DEEPEST_DOCUMENT = 100
 """The server refuses deeper documents (JSON_DOCUMENT_MAX_DEPTH)."""
 
+
+_FARTHEST_POINT = 15
+"""Digits between a number's first one and its point, beyond which the server writes an exponent, unless there are others
+behind the point.
+"""
 
 _PIECE_ELEMENTS = 1024
 """Of an object or array that are joined at once: a short text by itself takes some fifty bytes."""
@@ -162,7 +168,23 @@ def _decode_double(data: memoryview) -> str:
     value = float(np.frombuffer(data, "<f8")[0])
     if value != value or value in (float("inf"), float("-inf")):
         raise _make_json_error()
-    return repr(value).replace("e+", "e")
+    return _spell_double(value)
+
+
+def _spell_double(value: float) -> str:
+    """The shortest digits that give it again, without an exponent where the point lies near them (MySQL source,
+    my_gcvt in strings/dtoa.cc, and Json_wrapper::to_string).
+    """
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    shown, minus = "".join(map(str, digits)), "-" * sign
+    point = len(digits) + int(exponent)  # 0.DIGITS and so many places
+    if not value:
+        return f"{minus}0.0"
+    if max(len(shown) - 1, _FARTHEST_POINT) < point or point <= -_FARTHEST_POINT:
+        return f"{minus}{shown[0]}{'.' * (len(shown) > 1)}{shown[1:]}e{point - 1}"
+    if point <= 0:
+        return f"{minus}0.{'0' * -point}{shown}"
+    return f"{minus}{shown[:point].ljust(point, '0')}.{shown[point:] or '0'}"
 
 
 def _quote_text(text: memoryview) -> str:
