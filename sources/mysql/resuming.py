@@ -33,11 +33,10 @@ def resolve_resume_position(
     finding = compare_log(stored, asking, read_begin)
     executed = _require_transactions(source, stored.executed, asking, finding)
     _require_same_log(source, stored, executed, asking, finding)
+    if finding.change or stored.server != server:
+        stored = replace(stored, open=stored.open and replace(stored.open, file=""))
     if stored.server != server:
-        opened = stored.open and replace(stored.open, file="")
-        return replace(
-            stored, executed=str(executed), server=server, place=Place("", FIRST_EVENT), begun=0, open=opened
-        )
+        return replace(stored, executed=str(executed), server=server, place=Place("", FIRST_EVENT), begun=0)
     return replace(stored, executed=str(executed))
 
 
