@@ -59,8 +59,8 @@ _DEEPEST_DOCUMENT = 100
 
 
 _FARTHEST_POINT = 15
-"""Digits between a number's first one and its point, beyond which the server writes an exponent, unless there are others
-behind the point.
+"""Digits between a number's first one and its point, beyond which the server writes an exponent, unless there are
+others behind the point.
 """
 
 _PIECE_ELEMENTS = 1024
