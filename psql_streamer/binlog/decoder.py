@@ -227,6 +227,7 @@ class Decoder:
         """
         resume = self._resume
         if resume is None or not self._is_resumed(opened):
+            self._require_resumed(opened)
             return 0
         if resume.changes and resume.file not in ("", self._stream.file):
             raise PositionRefused(
@@ -235,6 +236,19 @@ class Decoder:
                 _COUNTED_TORN,
             )
         return resume.changes
+
+    def _require_resumed(self, opened: _Transaction) -> None:
+        """Within a domain of MariaDB, the one of which some was delivered comes before those of greater numbers."""
+        resume = self._resume
+        if resume is None or resume.gtid is None or opened.gtid is None or self._flavor == "mysql":
+            return
+        same_domain = self._identify_source(opened.gtid) == self._identify_source(resume.gtid)
+        if resume.changes and same_domain and opened.commit >= resume.commit:
+            raise PositionRefused(
+                f"transaction {resume.gtid}, of which some rows were delivered, is not in the binary log of this "
+                f"server: a failover has lost it, and {opened.gtid} is in its place before {self._stream}",
+                _COUNTED_TORN,
+            )
 
     def _end(self) -> None:
         held = self._open

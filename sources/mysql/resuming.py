@@ -31,7 +31,7 @@ def resolve_resume_position(
         _require_place(source, stored, asking, read_begin)
         return replace(stored, server=server)
     finding = compare_log(stored, asking, read_begin)
-    executed = _require_transactions(source, stored.executed, asking, finding)
+    executed = _require_transactions(source, stored, stored.executed, asking, finding)
     _require_same_log(source, stored, executed, asking, finding)
     if finding.change or stored.server != server:
         stored = replace(stored, open=stored.open and replace(stored.open, file=""))
@@ -59,7 +59,9 @@ def _require_same_tables(stored: BinlogPosition, tables: str) -> None:
         )
 
 
-def _require_transactions(source: str, text: str, asking: Session, finding: LogFinding) -> Executed:
+def _require_transactions(
+    source: str, position: BinlogPosition, text: str, asking: Session, finding: LogFinding
+) -> Executed:
     """What lies behind, without domains that the server has deleted."""
     executed = asking.read_executed()
     try:
@@ -73,7 +75,8 @@ def _require_transactions(source: str, text: str, asking: Session, finding: LogF
     if finding.same:
         # The log is there from the place on and has nothing of them. Heads of elder files may still name them.
         stored, purged = (one.drop_domains(_list_deleted_domains(executed, one)) for one in (stored, purged))
-    if ahead := executed.count_lacking(stored):
+    opened = position.open and position.open.gtid
+    if ahead := executed.count_lacking(stored) + bool(opened and not executed.holds(*opened)):
         what = (
             f"{ahead} transactions that were delivered are not in the binary log of this server, which has {executed}"
         )

@@ -10,6 +10,7 @@ import pytest
 from psql_streamer.binlog.events import EventType, read_header
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.errors import PositionRefused
+from psql_streamer.model import Position
 from tests.mariadb import Schema, new_schema
 from tests.mysql_source import fold, read_all, read_until, seen, streaming
 
@@ -94,6 +95,24 @@ def test_no_change_of_a_transaction_is_left_out_because_a_torn_one_of_its_gtid_w
         with pytest.raises(PositionRefused, match=rf"wrote transaction {torn} to binlog\.000001, .* delivered"):
             read_all(source, schema)
         assert not source.status().ok
+
+
+@pytest.mark.parametrize("later", [0, 2])
+@pytest.mark.behaviour("B1", "B2")
+def test_a_transaction_that_was_delivered_in_part_and_that_a_failover_has_lost_stops_the_source(
+    schema: Schema, later: int
+) -> None:
+    schema.execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (0)")
+    with streaming(schema) as source:
+        position = read_all(source, schema)[-1].position
+    commit = int(str(position.data["executed"]).rpartition("-")[2]) + 1
+    lost = {"source": "0-9", "commit": commit, "changes": 5, "tables": ""}
+    schema.execute(*(f"INSERT INTO t VALUES ({number})" for number in range(1, later + 1)))
+    with (
+        pytest.raises(PositionRefused, match="not in the binary log of this server"),
+        streaming(schema, Position({**position.data, "open": lost}, "")) as source,
+    ):
+        read_all(source, schema)
 
 
 def tear_the_last_transaction(server: EmbeddedMariadb) -> None:
