@@ -106,9 +106,12 @@ class _Known:
 
 
 def _is_of_another_table(key: bytes, known: bytes | None) -> bool:
-    """Whether the names of their schemas tell two keys apart, which have a table's name."""
+    """Whether two keys are of two tables: the names of their columns tell, or those of their schemas, which have a
+    table's name.
+    """
+    columns, others = decode_key_columns(key).keys(), decode_key_columns(known or b"").keys()
     name, other = find_schema_name(key), find_schema_name(known or b"")
-    return bool(name and other) and name != other
+    return bool(name and other and name != other) or bool(columns and others and columns != others)
 
 
 class TombstoneReader:

@@ -198,6 +198,13 @@ def test_a_key_whose_schema_is_of_another_table_deletes_nothing_of_the_one_that_
     assert (deletes(found), len(found.unknown_tombstones)) == ([], 1)
 
 
+@pytest.mark.parametrize("of_row", [b'{"order":1}', b'{"id":1,"part":2}'])
+def test_a_key_of_other_columns_deletes_nothing_of_the_table_that_is_known(of_row: bytes) -> None:
+    known = row(1, 1, key=of_row)
+    found = read([tombstone(2, key_of(1)), tombstone(3, of_row)], Topic(known))
+    assert (len(found.unknown_tombstones), found.tombstone_deletes) == (1, 1)
+
+
 def test_keys_that_are_no_json_do_not_break_it() -> None:
     keys = [b'{"id":"\xff"}', b'{"id":01}', b'{"id":' + b"[" * 2000 + b"]" * 2000 + b"}"]
     found = read([row(1, 1), *(tombstone(at, key) for at, key in enumerate(keys, 2))])
