@@ -257,7 +257,7 @@ class _DebeziumSource(Struct, rename={"transaction": "txId"}):
     pos: Number = 0
     server_id: Number | None = None
     thread: Number | None = None
-    transaction: Number | None = None
+    transaction: Number | str | None = None
     lsn: Number | None = None
     sequence: str | None = None
     snapshot: str | bool | None = None
@@ -312,6 +312,8 @@ def _convert_debezium(event: _Debezium) -> Parsed:
     if not isinstance(kind, RowOp):
         said = event.message or _DebeziumMessage("", "")
         details = MarkerDetails((), said.prefix, _decode_base64(said.content))
+    if source.connector == POSTGRESQL and isinstance(source.transaction, str):
+        raise NoEventError("its source.txId is no number")
     new, unchanged = _split_unchanged(event.after)
     commit: int | None
     place: int | None

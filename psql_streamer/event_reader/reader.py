@@ -27,6 +27,7 @@ from psql_streamer.event_reader.documents import (
 )
 from psql_streamer.event_reader.forms import FORMS, NOT_OF_THE_FORMAT, Parse, name_snapshot
 from psql_streamer.event_reader.order import Order
+from psql_streamer.event_reader.other_records import name_other_record
 from psql_streamer.event_reader.parsed import Image, Message, NoEventError, Origin, Parsed
 from psql_streamer.event_reader.part import Part
 from psql_streamer.event_reader.plain import read_plain
@@ -228,7 +229,8 @@ class EventReader:
             else:
                 self._form_of_topic[topic] = parse
                 return parsed
-        raise NoEventError(reason or "it is none of the formats event, envelope and debezium")
+        other = name_other_record(value)
+        raise NoEventError(other or reason or "it is none of the formats event, envelope and debezium")
 
 
 class _Parts:
