@@ -61,7 +61,8 @@ def test_a_broker_that_is_killed_and_comes_back_is_read_on(
     create_topic(broker.bootstrap, topic_prefix)
     write(broker.bootstrap, topic_prefix, [event(number) for number in range(1, 6)])
     caplog.set_level(logging.INFO)
-    with started(source_of(broker.bootstrap, topic_prefix, group=topic_prefix)) as source:
+    patient = {"session.timeout.ms": 60_000}  # however long the broker takes to come back
+    with started(source_of(broker.bootstrap, topic_prefix, group=topic_prefix, kafka=patient)) as source:
         first = read_rows(source, 5)
         broker.stop(kill=True)
         wait_for(lambda: source.read(0.1) is None and "127.0.0.1" in source.status().reason, "word of the broker")
