@@ -19,15 +19,29 @@ _TEXTS = re.compile(r"text|(tiny|medium|long)text|varchar|character varying")
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """The type of a column of a key, by the database's name for it."""
+    """The type of a column of a key, by the database's name for it. collation: by which it is compared; empty where it
+    is not known, or there is none.
+    """
 
     native: str
     is_integer: bool
+    collation: str = ""
+
+    def describe_beside(self, other: KeyType) -> str:
+        """For messages. A collation matters only beside another one."""
+        return f"{self.native} COLLATE {self.collation}" if self.collation and other.collation else self.native
+
+    @property
+    def stored(self) -> list[str | bool]:
+        """What a position has of it."""
+        return [self.native, self.is_integer, *filter(None, [self.collation])]
 
     def keeps_order_of(self, before: KeyType) -> bool:
         """Whether keys that were read before are where they were among those of this type."""
         if self.is_integer or before.is_integer:
             return self.is_integer and before.is_integer
+        if self.collation and before.collation and self.collation != before.collation:
+            return False
         one, other = _find_name(self.native), _find_name(before.native)
         if _TEXTS.fullmatch(one) and _TEXTS.fullmatch(other):
             return True
@@ -51,8 +65,7 @@ class Basis:
     @property
     def stored(self) -> dict[str, Any]:
         """What a position has of it."""
-        types = [[one.native, one.is_integer] for one in self.types]
-        return {"key": list(self.key), "types": types, "identity": self.identity}
+        return {"key": list(self.key), "types": [one.stored for one in self.types], "identity": self.identity}
 
 
 def require_the_same_key(table: str, before: Basis, now: Basis, last: Sequence[int | str] | None, source: str) -> None:
@@ -69,14 +82,16 @@ def require_the_same_key(table: str, before: Basis, now: Basis, last: Sequence[i
     if not now.types:
         return  # of a query, of which nothing is known
     if before.types:
-        pairs = zip(before.types, now.types, strict=True)
-        was = ["" if other.keeps_order_of(one) else one.native for one, other in pairs]
+        pairs = list(zip(before.types, now.types, strict=True))
+        was = ["" if other.keeps_order_of(one) else one.describe_beside(other) for one, other in pairs]
+        types = [other.describe_beside(one) for one, other in pairs]
     else:
         was = [_find_misfit(value, other) for value, other in zip(last or (), now.types, strict=False)]
-    for name, known, other in zip(now.key, was, now.types, strict=False):
+        types = [one.native for one in now.types]
+    for name, known, other in zip(now.key, was, types, strict=False):
         if known:
             raise PositionRefused(
-                f"the position of {table} is by {name}, which was {known}, and is {other.native} now: its values have "
+                f"the position of {table} is by {name}, which was {known}, and is {other} now: its values have "
                 "another order",
                 "set startAt where its rows are not to be read again, and forget the position "
                 f"(psql-streamer position forget {source})",

@@ -108,8 +108,7 @@ class PolledTable:
     @property
     def basis(self) -> Basis:
         """What its keys rest on."""
-        columns = [self._find(name) for name in self.key]
-        types = () if self.is_query else tuple(KeyType(one.type.native, one.is_integer) for one in columns)
+        types = () if self.is_query else tuple(self._make_key_type(self._find(name)) for name in self.key)
         return Basis(self.key, types, self._keys.identity)
 
     def convert_key(self, key: Key) -> Key:
@@ -146,7 +145,8 @@ class PolledTable:
             "left out",
             f"index {invalid} is not valid: remove the rows that are there twice and REINDEX it, or name another key"
             if invalid
-            else "add the columns of the primary key to it",
+            else "add the columns of the primary key to it; an index that compares texts by another collation than the "
+            "column's makes it unique only if there are no texts that are equal by the column's",
         )
 
     def has_the_same_keys(self, connection: Connection) -> bool:
@@ -338,6 +338,10 @@ class PolledTable:
         shown = set(self._names)
         return Keyed(key, primary if primary and set(primary) <= shown else key)
 
+    def _make_key_type(self, column: Described) -> KeyType:
+        collation = "" if column.is_integer else dict(self._keys.collations).get(column.name, "")
+        return KeyType(column.type.native, column.is_integer, collation)
+
     def _require_moments(self, column: Described) -> None:
         if column.type.like.oid not in _MOMENTS or column.name not in self._names:
             raise SourceRefused(
@@ -346,6 +350,11 @@ class PolledTable:
             )
 
     def _require_order(self, column: Described) -> None:
+        if column.name in self.options.text:
+            raise SourceRefused(
+                f"table {self.id}: {column.name} is a part of its key, and cannot be sent as text",
+                "take it out of text, or name other columns as the key",
+            )
         if not column.ordered:
             raise SourceRefused(
                 f"table {self.id}: rows cannot be read in the order of {column.name}, which is {column.type.native}",

@@ -149,3 +149,8 @@ def test_another_server_that_takes_the_address_is_noticed_before_a_row_of_it_is_
 
 def find_port(database: Database) -> int:
     return int(parse_dsn(database.dsn)["port"])
+
+
+def test_a_key_that_is_to_be_sent_as_text_is_refused_for_that(file: Path) -> None:
+    with pytest.raises(SourceRefused, match="id is a part of its key, and cannot be sent as text: take it out of text"):
+        sql_source(f"sqlite:///{file}", {"table": "Orders", "text": ["id"]}).start(None)

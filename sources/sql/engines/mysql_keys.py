@@ -16,13 +16,13 @@ from sources.sql.engines.table_keys import TableKeys
 from sources.sql.names import TableName
 
 _INDEXES = sa.text("""
-SELECT NULL, 0, table_type, NULL FROM information_schema.tables
+SELECT NULL, 0, table_type, NULL, NULL FROM information_schema.tables
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 UNION ALL
-SELECT index_name, seq_in_index, column_name, NULL FROM information_schema.statistics
+SELECT index_name, seq_in_index, column_name, NULL, NULL FROM information_schema.statistics
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table AND non_unique = 0
 UNION ALL
-SELECT NULL, 0, column_name, column_type FROM information_schema.columns
+SELECT NULL, 0, column_name, column_type, collation_name FROM information_schema.columns
 WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 """)
 """A join of them would have MariaDB open every table there is."""
@@ -40,6 +40,9 @@ WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 
 _NEXT_VALUE = re.compile(r"nextval\(((?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`)\)", re.IGNORECASE)
 
+_UTF8 = re.compile("^utf8(mb3)?_")
+"""Collations of the short UTF-8, which has two names, put its characters in the order in which those of all do."""
+
 _RIGHT_MISSING = 1142
 
 
@@ -49,11 +52,13 @@ def read_table_keys(connection: Connection, table: TableName) -> TableKeys:
     """
     found = connection.execute(_INDEXES, {"schema": table.schema or None, "table": table.table}).all()
     places: dict[str, list[tuple[int, str | None]]] = {}
-    types = []
+    types, collations = [], []
     is_view = False
-    for index, place, name, kind in found:
+    for index, place, name, kind, collation in found:
         if kind is not None:
             types.append((_to_text(name), _to_text(kind)))
+            if collation is not None:
+                collations.append((_to_text(name), _UTF8.sub("utf8mb4_", _to_text(collation))))
         elif index is None:
             is_view = is_view or "VIEW" in _to_text(name)
         else:
@@ -61,7 +66,7 @@ def read_table_keys(connection: Connection, table: TableName) -> TableKeys:
             places.setdefault(_to_text(index), []).append((int(place), column))
     indexes = {index: [column for _, column in sorted(columns)] for index, columns in places.items()}
     primary = tuple(filter(None, indexes.get(_PRIMARY, ())))
-    return TableKeys.from_indexes(primary, indexes, is_view, types)
+    return TableKeys.from_indexes(primary, indexes, is_view, types, collations)
 
 
 def find_generator_problem(connection: Connection, table: TableName, key: Sequence[str]) -> str:

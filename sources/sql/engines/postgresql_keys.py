@@ -51,15 +51,20 @@ SELECT given.number, c.oid::text, c.relkind IN ('v', 'm'), row_security_active(c
     c.relkind IN ('r', 'f') AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
     i.indexrelid::regclass::text, i.indisprimary,
     i.indisvalid AND i.indisready AND i.indislive AND i.indpred IS NULL AND i.indexprs IS NULL,
-    i.indpred IS NULL AND i.indexprs IS NULL, a.attname, format_type(a.atttypid, a.atttypmod)
+    i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (
+        SELECT FROM generate_series(0, i.indnkeyatts - 1) at
+        JOIN pg_attribute k ON k.attrelid = c.oid AND k.attnum = i.indkey[at] AND k.attcollation <> i.indcollation[at]
+        JOIN pg_collation o ON o.oid = k.attcollation AND NOT o.collisdeterministic
+    ), a.attname, format_type(a.atttypid, a.atttypmod), o.collname
 FROM unnest(CAST(:tables AS text[])) WITH ORDINALITY AS given(name, number)
 JOIN pg_class c ON c.oid = to_regclass(given.name)
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique
 LEFT JOIN LATERAL generate_series(0, i.indnkeyatts - 1) place ON true
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND CASE
-    WHEN c.relkind NOT IN ('v', 'f') THEN a.attnum = i.indkey[place]
+    WHEN i.indexrelid IS NOT NULL THEN a.attnum = i.indkey[place]
     ELSE a.attnum > 0 AND NOT a.attisdropped
 END
+LEFT JOIN pg_collation o ON o.oid = a.attcollation
 ORDER BY given.number, i.indexrelid, place
 """)
 
@@ -110,8 +115,9 @@ def _make_table_keys(found: Sequence[Any], named: str) -> TableKeys:
     usable: dict[str, list[str]] = {}
     invalid: dict[str, list[str]] = {}
     primary: list[str] = []
-    types = frozenset((column, native) for *_, column, native in found if column is not None)
-    for *_, index, is_primary, is_usable, of_all_rows, column, _ in found:
+    types = frozenset((column, native) for *_, column, native, _ in found if column is not None)
+    collations = frozenset((column, collation) for *_, column, _, collation in found if collation is not None)
+    for *_, index, is_primary, is_usable, of_all_rows, column, _, _ in found:
         if index is None:
             continue
         if is_primary:
@@ -128,6 +134,7 @@ def _make_table_keys(found: Sequence[Any], named: str) -> TableKeys:
         problem,
         remedy,
         types,
+        collations,
     )
 
 

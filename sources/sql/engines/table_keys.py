@@ -14,6 +14,7 @@ class TableKeys:
     that were to make more of them unique, and did not. identity: what tells the table from another one of its name;
     empty where nothing does. is_view: whether the database knows no keys of it. problem, remedy: why its rows cannot be
     read one after the other, whatever the key. types: columns that a key may have, each with the name of its type.
+    collations: of those that are compared by one, each with its name.
     """
 
     primary: Columns = ()
@@ -24,6 +25,7 @@ class TableKeys:
     problem: str = ""
     remedy: str = ""
     types: frozenset[tuple[str, str]] = frozenset()
+    collations: frozenset[tuple[str, str]] = frozenset()
 
     @classmethod
     def from_indexes(
@@ -32,11 +34,12 @@ class TableKeys:
         indexes: Mapping[str, list[str | None]],
         is_view: bool,
         types: Iterable[tuple[str, str]],
+        collations: Iterable[tuple[str, str]] = (),
     ) -> TableKeys:
         """Of unique indexes, by name. A column is None where it is an expression."""
         whole = [frozenset(filter(None, names)) for names in indexes.values() if None not in names]
         unique = frozenset(columns for columns in (frozenset(primary), *whole) if columns)
-        return cls(primary, unique, is_view=is_view, types=frozenset(types))
+        return cls(primary, unique, is_view=is_view, types=frozenset(types), collations=frozenset(collations))
 
     def cover(self, key: Columns) -> bool:
         """Whether no two rows have the same key."""
