@@ -9,6 +9,9 @@ from typing import Any, TypeAlias
 READ_BYTES = 32 << 20
 """Where a batch has as much, it takes no more rows: the others come with the next one."""
 
+_FIRST_SHARE = 16
+"""The first rows are asked for in a part of this size: if they are very wide, some tens are too many."""
+
 Row: TypeAlias = Sequence[Any]
 
 
@@ -23,11 +26,12 @@ class RowsTooWide(Exception):
 def fetch_rows(fetch: Callable[[int], Sequence[Row]], at_once: int, enough: int) -> tuple[list[Row], bool]:
     """Rows until there are none, or they hold enough bytes, the last one included; and whether some are left.
 
-    fetch: gives so many rows at most, the next ones. at_once: how many it is asked for, whose sizes nobody knows.
+    fetch: gives so many rows at most, the next ones. at_once: how many whose sizes nobody knows it may be asked for.
     """
     found: list[Row] = []
     held = 0
-    while some := fetch(at_once):
+    asked = max(1, at_once // _FIRST_SHARE)
+    while some := fetch(asked):
         size = measure_rows(some)
         if held + size >= enough:
             taken = _count_rows_within(some, enough - held)
@@ -35,8 +39,9 @@ def fetch_rows(fetch: Callable[[int], Sequence[Row]], at_once: int, enough: int)
             return found, taken < len(some) or bool(fetch(1))
         found += some
         held += size
-        if len(some) < at_once:
+        if len(some) < asked:
             break
+        asked = min(at_once, max(1, (enough - held) * len(found) // max(held, 1)))
     return found, False
 
 

@@ -17,6 +17,9 @@ from sources.sql.settling import Key
 _BIND = re.compile(r"(?<![:\w\x5c]):(\w+)(?!:)")
 """What SQLAlchemy's text takes for a parameter."""
 
+_ESCAPED = re.compile(r"\x5c(?=:[\w$]*(?![:\w$]))")
+"""The backslash that it takes away."""
+
 _QUERY_ALIAS = "polled"
 
 
@@ -189,4 +192,4 @@ class Statements:
 
 def _escape_parameters(sql: str) -> str:
     """SQL in which nothing is a parameter."""
-    return _BIND.sub(r"\\:\1", sql)
+    return _BIND.sub(r"\\:\1", _ESCAPED.sub(r"\\\\", sql))

@@ -363,6 +363,18 @@ def test_rows_that_are_deleted_behind_the_cursor_are_no_reason_to_stop(every_ord
         require_that_deletions_do_not_matter(source, every_orders.execute)
 
 
+def test_what_mysql_remembers_of_the_largest_key_is_not_asked_for(every_orders: Schema) -> None:
+    """MySQL keeps for a day what somebody has asked information_schema.tables for."""
+    remembered = f"SELECT auto_increment FROM information_schema.tables WHERE table_schema = '{every_orders.name}'"
+    with polling(every_orders) as source:
+        every_orders.execute("INSERT INTO orders (note) VALUES ('a')")
+        every_orders.query(remembered)
+        every_orders.execute("INSERT INTO orders (note) VALUES ('b'), ('c')")
+        assert notes(source, 3) == ["a", "b", "c"]
+        every_orders.execute("DELETE FROM orders WHERE id > 1")
+        assert read_quiet(source, 1) == []
+
+
 def sessions_that_wait(schema: Schema) -> int:
     """How many sessions of the schema wait for a lock of a table."""
     return sum(

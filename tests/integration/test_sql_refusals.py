@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,14 @@ def test_a_condition_may_end_in_a_comment(file: Path) -> None:
     entry = {"table": "Orders", "where": "note = 'b' OR false -- only b"}
     with started(sql_source(f"sqlite:///{file}", entry)) as source:
         assert notes(source, 1) == ["b"]
+
+
+def test_a_backslash_in_front_of_a_colon_stays_in_conditions_and_queries(file: Path) -> None:
+    note = r"C:\:x \: \\:y :z \:"
+    execute(file, f"UPDATE Orders SET note = '{note}' WHERE id = 1")
+    query = {"query": f"SELECT id, '{note}' AS note FROM Orders", "name": "q", "key": "id"}
+    with started(sql_source(f"sqlite:///{file}", {"table": "Orders", "where": f"note = '{note}'"}, query)) as source:
+        assert notes(source, 3) == [note, json.dumps(note), json.dumps(note)]
 
 
 def test_a_condition_that_is_none_is_refused(file: Path) -> None:

@@ -28,6 +28,20 @@ def test_rows_are_read_until_they_hold_enough(wide: Any, at_once: int) -> None:
     assert fetch_rows(fetching([]), at_once, 10**6) == ([], False)
 
 
+def test_very_wide_rows_are_not_asked_for_in_tens() -> None:
+    asked: list[int] = []
+
+    def fetch(most: int) -> list[Sequence[Any]]:
+        asked.append(most)
+        return [("x" * 1000,)] * most
+
+    found, cut = fetch_rows(fetch, 64, 10_000)
+    assert (9 <= len(found) <= 10, cut, max(asked) < 10) == (True, True, True)
+    asked.clear()
+    fetch_rows(fetch, 64, 10**6)
+    assert (asked[1:10], len(asked) < 30) == ([64] * 9, True)
+
+
 def test_rows_of_values_of_several_types_are_measured() -> None:
     rows = [("x" * 100, None, b"y"), (7, None, 1.5), (b"z" * 100, None, "a")]
     assert 200 <= measure_rows(rows) <= 600

@@ -37,6 +37,9 @@ WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :table
 ORDER BY ordinal_position
 """)
 
+_SETTINGS = "SET time_zone = '+00:00' /*!80003 , information_schema_stats_expiry = 0 */"
+"""MySQL would say for a day what AUTO_INCREMENT was when somebody asked. MariaDB and older versions skip the comment."""
+
 _OPEN = """
 SELECT trx_id, trx_mysql_thread_id, trx_started,
     trx_rows_modified > 0 OR trx_tables_locked > 0 OR trx_lock_structs > 0, CONNECTION_ID()
@@ -117,7 +120,7 @@ class MysqlEngine(AnyEngine):
 
         def set_forms(connection: Any, _: object) -> None:
             with connection.cursor() as cursor:
-                cursor.execute("SET time_zone = '+00:00'")
+                cursor.execute(_SETTINGS)
                 if self._lock_timeout < self._timeout:
                     cursor.execute(f"SET lock_wait_timeout = {max(1, round(self._lock_timeout))}")
                 self._sessions[connection] = read_session(cursor)
