@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -137,7 +138,7 @@ class PolledTable:
         """
         if self._keys.problem:
             raise SourceRefused(self._keys.problem, self._keys.remedy)
-        if self.is_query or self._keys.is_view or self._keys.cover(self.key):
+        if self._is_key_promised or self._keys.cover(self.key):
             return
         invalid = ", ".join(self._keys.invalid)
         raise SourceRefused(
@@ -148,6 +149,11 @@ class PolledTable:
             else "add the columns of the primary key to it; an index that compares texts by another collation than the "
             "column's makes it unique only if there are no texts that are equal by the column's",
         )
+
+    @property
+    def _is_key_promised(self) -> bool:
+        """Whether it is by the configuration alone that no two rows have the same key."""
+        return self.is_query or self._keys.is_view
 
     def has_the_same_keys(self, connection: Connection) -> bool:
         """Whether all is as it was in the last look, of what a change could make rows be left out."""
@@ -253,6 +259,9 @@ class PolledTable:
                 raise RowsTooWide(len(found))
         if not found:
             return None
+        columns = list(zip(*found, strict=True))
+        if self._is_key_promised:
+            self._require_other_keys(connection, columns[len(self._names) :], ends=len(found) < most and not cut)
         # What was read holds a lock, or a snapshot, in which the columns cannot change.
         before = self._described
         if not self.is_query and (
@@ -260,7 +269,21 @@ class PolledTable:
             or (self._engine.keys_are_near and not self.has_the_same_keys(connection))
         ):
             raise ShapeChanged
-        return self._make_rows(list(zip(*found, strict=True)), cut)
+        return self._make_rows(columns, cut)
+
+    def _require_other_keys(self, connection: Connection, given: Sequence[Sequence[Any]], ends: bool) -> None:
+        """SourceRefused when several rows have the same key, of which one was read. ends: whether no row is left."""
+        keys = list(zip(*map(self._convert_key_values, self.key, given), strict=True))
+        twice = next((one for one, following in pairwise(keys) if one == following), None)
+        if twice is None and not ends and len(connection.execute(self._statements.select_at_key(keys[-1])).all()) > 1:
+            twice = keys[-1]
+        if twice is None:
+            return
+        key = ", ".join(f"{name} {value}" for name, value in zip(self.key, twice, strict=True))
+        raise SourceRefused(
+            f"table {self.id}: several rows have the key {key}, and rows with equal keys could be left out",
+            "add columns to its key that tell them apart",
+        )
 
     def _make_rows(self, columns: Sequence[Sequence[Any]], cut: bool) -> Rows:
         names = self._names

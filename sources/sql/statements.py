@@ -81,6 +81,13 @@ class Statements:
         chosen = self._select_keys().where(*self._make_range_conditions(cursor, to))
         return chosen.order_by(*self._key_columns).offset(place).limit(1)
 
+    def select_at_key(self, key: Key) -> sa.Select[Any]:
+        """Any two rows that have this key."""
+        chosen = self._select_ones().where(self._make_equal_condition(key), *self._make_key_conditions())
+        if self._where:
+            chosen = chosen.where(self._make_chosen_condition())
+        return chosen.limit(2)
+
     def select_endless(self) -> sa.Select[Any] | None:
         """Any row whose key begins with what no value comes behind; None where its type has no such value."""
         endless = self._key[0].endless

@@ -160,6 +160,43 @@ def find_port(database: Database) -> int:
     return int(parse_dsn(database.dsn)["port"])
 
 
+@pytest.mark.behaviour("P5")
+@pytest.mark.parametrize("batch_size", [1, 2, 10])
+@pytest.mark.parametrize("entry", [{"table": "all_orders"}, {"query": "SELECT * FROM all_orders", "name": "q"}])
+def test_rows_of_a_view_or_a_query_that_have_the_same_key_are_not_left_out_in_silence(
+    database: Database, entry: dict[str, str], batch_size: int
+) -> None:
+    database.execute(
+        "CREATE TABLE old (id bigint, note text); CREATE TABLE new (LIKE old);"
+        "INSERT INTO old VALUES (1, 'a'), (2, 'b');"
+        "CREATE VIEW all_orders AS TABLE old UNION ALL TABLE new"
+    )
+    settings: dict[str, Any] = {"settle": "10ms", "batchSize": batch_size}
+    with started(sql_source(url_of(database), {**entry, "key": "id"}, **settings)) as source:
+        assert notes(source, 2) == ["a", "b"]
+        database.execute("INSERT INTO old VALUES (3, 'c'), (4, 'd'); INSERT INTO new VALUES (4, 'e')")
+        with pytest.raises(SourceRefused, match=r"several rows have the key id 4, .*: add columns to its key"):
+            read_quiet(source, 3)
+        database.execute("DELETE FROM new")
+    where = {"where": "note <> 'e'"} if "table" in entry else {}
+    database.execute("INSERT INTO new VALUES (4, 'e')" if where else "SELECT 1")
+    with started(sql_source(url_of(database), {**entry, "key": "id", **where}, **settings)) as source:
+        assert notes(source, 4) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.behaviour("P5")
+def test_texts_of_a_view_that_are_equal_by_their_collation_are_not_left_out_in_silence(schema: Schema) -> None:
+    schema.execute(
+        "CREATE TABLE old (id varchar(9), note text)",
+        "INSERT INTO old VALUES ('a', '1'), ('B', '2'), ('b ', '3'), ('c', '4')",
+        "CREATE VIEW both_of AS SELECT * FROM old",
+    )
+    url = f"mysql+pymysql://root@{schema.host}:{schema.port}/{schema.name}"
+    source = sql_source(url, {"table": "both_of", "key": "id"}, batchSize=2)
+    with started(source), pytest.raises(SourceRefused, match=r"several rows have the key id [Bb]"):
+        read_quiet(source, 3)
+
+
 def test_a_key_that_is_to_be_sent_as_text_is_refused_for_that(file: Path) -> None:
     with pytest.raises(SourceRefused, match="id is a part of its key, and cannot be sent as text: take it out of text"):
         sql_source(f"sqlite:///{file}", {"table": "Orders", "text": ["id"]}).start(None)

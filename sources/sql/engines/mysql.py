@@ -38,7 +38,7 @@ ORDER BY ordinal_position
 """)
 
 _SETTINGS = "SET time_zone = '+00:00' /*!80003 , information_schema_stats_expiry = 0 */"
-"""MySQL would say for a day what AUTO_INCREMENT was when somebody asked. MariaDB and older versions skip the comment."""
+"""MySQL says for a day what AUTO_INCREMENT was when somebody asked, unless it is told not to. MariaDB skips that."""
 
 _OPEN = """
 SELECT trx_id, trx_mysql_thread_id, trx_started,
