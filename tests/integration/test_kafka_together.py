@@ -105,7 +105,7 @@ def test_a_record_that_is_rejected_without_a_dead_letter_topic_names_its_place_i
         sink.write_together(BATCHES[:2])
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize("exactly_once", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_what_is_put_aside_skipped_or_rejected_of_each_batch_is_so_once(
     kafka: str, topic_prefix: str, exactly_once: bool
 ) -> None:

@@ -409,7 +409,13 @@ def test_a_network_that_swallows_everything_is_noticed(database: Database) -> No
             assert time.monotonic() - began < 20
 
 
-@pytest.mark.parametrize("large_block", [False, True], ids=["idle before", "in the middle of a fast stream"])
+@pytest.mark.parametrize(
+    "large_block",
+    [
+        pytest.param(False, id="idle before", marks=pytest.mark.soak),
+        pytest.param(True, id="in the middle of a fast stream"),
+    ],
+)
 def test_a_source_that_nobody_reads_does_not_blame_the_server(shop: Database, large_block: bool) -> None:
     with streaming(shop, batchBytes="256KB", receiveTimeout="1s") as source:
         _insert(shop, 1, 1)

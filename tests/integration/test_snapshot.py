@@ -347,7 +347,7 @@ def test_a_stop_while_tables_without_a_key_are_read_begins_with_another_slot(dat
     assert count == 1001
 
 
-@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("given", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_tables_without_a_key_are_read_anew_when_their_session_ends(database: Database, given: bool) -> None:
     database.execute(
         "CREATE TABLE keyless (v text); CREATE PUBLICATION p FOR TABLE keyless;"

@@ -1,4 +1,7 @@
-"""The Dockerfile's build stage, run line by line: the wheel holds what it should, and what it installs works."""
+"""The Dockerfile's build stage, run line by line: the wheel holds what it should, and what it installs works.
+
+`make soak` runs every line. Else the lines about the package itself are run, with the libraries of this environment.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import venv
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from sysconfig import get_path
 from typing import NamedTuple
 
 import pytest
@@ -28,8 +32,8 @@ class Image(NamedTuple):
     command: Path
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+@pytest.fixture(scope="module", params=[False, pytest.param(True, marks=pytest.mark.soak)], ids=["package", "whole"])
+def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     root = tmp_path_factory.mktemp("image")
     tools = root / "tools"
     venv.create(tools, with_pip=True)
@@ -40,10 +44,20 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     for instruction in instructions():
         if instruction.stage == 0 and instruction.keyword == "RUN":
             line = instruction.argument.replace("/wheels", f"{root}/wheels").replace("/opt/", f"{root}/opt/")
+            if not request.param and _LIBRARIES in line:
+                line, _, _ = line.partition("&&")  # what builds the package is installed all the same
             subprocess.run(["sh", "-euc", line], cwd=build, env=environment(tools / "bin"), check=True)
     (wheel,) = (root / "wheels").glob("psql_streamer-*.whl")
-    yield Image(build, wheel, root / "opt" / "psql-streamer" / "bin" / "psql-streamer")
+    made = Image(build, wheel, root / "opt" / "psql-streamer" / "bin" / "psql-streamer")
+    if not request.param:
+        (packages,) = made.command.parent.parent.glob("lib/python*/site-packages")
+        (packages / "libraries.pth").write_text(get_path("purelib"))
+    yield made
     shutil.rmtree(root)  # it is more than a gigabyte, and pytest would keep three of them
+
+
+_LIBRARIES = "pip wheel --no-build-isolation --wheel-dir"
+"""In the line of the Dockerfile that gets them."""
 
 
 def copy(source: Path, target: Path) -> None:
@@ -100,7 +114,9 @@ def test_the_installed_command_explains_itself(image: Image) -> None:
     assert "-config" in ran.stdout
 
 
-def test_every_installed_library_has_the_locked_version(image: Image) -> None:
+def test_every_installed_library_has_the_locked_version(image: Image, request: pytest.FixtureRequest) -> None:
+    if "package" in request.node.name:
+        pytest.skip("these are the libraries of this environment: make soak installs those of the image")
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "--python", image.command.parent / "python", "list", "--format", "freeze"],
         capture_output=True,

@@ -137,7 +137,8 @@ def committing_out_of_order(database: Database) -> Iterator[None]:
 
 @pytest.mark.behaviour("P2")
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("kills", [20])
 def test_rows_that_commit_out_of_order_are_not_lost_by_kills(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, kills: int
 ) -> None:
