@@ -356,7 +356,7 @@ class WatchedTable:
         self._look_again(connection)  # a key of another order, or another table, is another reason
         raise PositionRefused(
             f"the last row of {self.id} that was read has a larger key than any that is there now: the table was "
-            "emptied or restored, or its last rows were deleted",
+            "emptied or restored, or its last rows were deleted, or detached with a partition",
             'if new rows get larger keys again, set shrunkTables = "accept"; if the table is another one now, forget '
             f"the position (psql-streamer position forget {self._source}), or give the source another name",
         )
