@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,6 +38,13 @@ def url_of(database: Database, driver: str = "postgresql+psycopg2") -> str:
     query = "&".join(f"{name}={quote(given[name], safe='')}" for name in ("host", "port") if name in given)
     password = f":{quote(given['password'], safe='')}" if "password" in given else ""
     return f"{driver}://{user}{password}@/{given['dbname']}?{query}"
+
+
+@contextmanager
+def polling(database: Database, *tables: object, **options: object) -> Iterator[SqlSource]:
+    """A source of these tables of PostgreSQL, started; of `orders` where none are given."""
+    with started(sql_source(url_of(database), *(tables or ("orders",)), **options)) as source:
+        yield source
 
 
 def execute(file: Path, *statements: str) -> None:

@@ -31,12 +31,16 @@ class ColumnsDiffer(SourceRefused):
     """A statement names a column that is not there, or not of that type."""
 
 
-class TableLocked(SourceUnavailable):
-    """The server gave up a statement that waited for a table, and does others."""
+class StatementGivenUp(SourceUnavailable):
+    """The server gave up a statement about a table, and does others."""
 
 
-class StatementTooSlow(TableLocked):
-    """The server gave up a statement that took too long, whatever the reason, and does others."""
+class TableLocked(StatementGivenUp):
+    """Because it waited for the table."""
+
+
+class StatementTooSlow(StatementGivenUp):
+    """Because it took too long, whatever the reason."""
 
 
 class TookTooLong(SourceUnavailable):

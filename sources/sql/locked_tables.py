@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from sources.sql.database import StatementTooSlow, TableLocked
+from sources.sql.database import StatementGivenUp, StatementTooSlow
 
 LOCK_SECONDS = 1.0
 """For how long one of several tables is waited for that is locked."""
@@ -41,7 +41,7 @@ class LockedTables:
         found = self._tables.get(table)
         return found is not None and time.monotonic() < found.until
 
-    def leave_alone(self, table: str, error: TableLocked, took: float) -> None:
+    def leave_alone(self, table: str, error: StatementGivenUp, took: float) -> None:
         """After a look that waited in vain; the error of that where no other table is to be read. took: seconds."""
         if not self.of_several:
             raise error

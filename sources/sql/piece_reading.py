@@ -42,7 +42,7 @@ class PieceReader:
     def read(self, progress: Progress) -> list[PieceRows]:
         """Rows of the next piece, and of those behind it while they are read whole and there is room.
 
-        TableLocked when the table of the next piece is locked.
+        StatementGivenUp when the server gives that up for the table of the next piece, and does others.
         """
         first = progress.pieces[0]
         found = [self._read_alone(first, progress.cursors[first.table])]

@@ -138,7 +138,7 @@ class PolledTable:
         """
         if self._keys.problem:
             raise SourceRefused(self._keys.problem, self._keys.remedy)
-        if self._is_key_promised or self._keys.cover(self.key):
+        if self._is_without_keys or self._keys.cover(self.key):
             return
         invalid = ", ".join(self._keys.invalid)
         raise SourceRefused(
@@ -151,8 +151,8 @@ class PolledTable:
         )
 
     @property
-    def _is_key_promised(self) -> bool:
-        """Whether it is by the configuration alone that no two rows have the same key."""
+    def _is_without_keys(self) -> bool:
+        """Whether the database knows no keys of it: the configuration alone says that no two rows have the same one."""
         return self.is_query or self._keys.is_view
 
     def has_the_same_keys(self, connection: Connection) -> bool:
@@ -165,7 +165,7 @@ class PolledTable:
 
     def has_index(self, connection: Connection) -> bool:
         """Whether an index begins with the key, so that a poll need not read the whole table."""
-        if self.is_query or self._keys.is_view:
+        if self._is_without_keys:
             return True  # nobody can say
         inspector, place = self._engine.inspect(connection), (self.name.table, self.name.schema or None)
         leading: list[Sequence[str | None]] = [inspector.get_pk_constraint(*place)["constrained_columns"]]
@@ -184,7 +184,7 @@ class PolledTable:
     def has_endless_keys(self, connection: Connection) -> bool:
         """Whether there are rows whose key begins with what no value comes behind."""
         statement = self._statements.select_endless()
-        if statement is None or self.is_query or self._keys.is_view or not self.has_index(connection):
+        if statement is None or self._is_without_keys or not self.has_index(connection):
             return False  # it is not worth reading a whole table
         return connection.execute(statement).first() is not None
 
@@ -259,9 +259,6 @@ class PolledTable:
                 raise RowsTooWide(len(found))
         if not found:
             return None
-        columns = list(zip(*found, strict=True))
-        if self._is_key_promised:
-            self._require_other_keys(connection, columns[len(self._names) :], ends=len(found) < most and not cut)
         # What was read holds a lock, or a snapshot, in which the columns cannot change.
         before = self._described
         if not self.is_query and (
@@ -269,14 +266,17 @@ class PolledTable:
             or (self._engine.keys_are_near and not self.has_the_same_keys(connection))
         ):
             raise ShapeChanged
-        return self._make_rows(columns, cut)
+        rows = self._make_rows(list(zip(*found, strict=True)), cut)
+        if self._is_without_keys:
+            self._require_other_keys(connection, rows, ends=len(found) < most and not cut)
+        return rows
 
-    def _require_other_keys(self, connection: Connection, given: Sequence[Sequence[Any]], ends: bool) -> None:
+    def _require_other_keys(self, connection: Connection, rows: Rows, ends: bool) -> None:
         """SourceRefused when several rows have the same key, of which one was read. ends: whether no row is left."""
-        keys = list(zip(*map(self._convert_key_values, self.key, given), strict=True))
+        keys = zip(*rows.key, strict=True)
         twice = next((one for one, following in pairwise(keys) if one == following), None)
-        if twice is None and not ends and len(connection.execute(self._statements.select_at_key(keys[-1])).all()) > 1:
-            twice = keys[-1]
+        if twice is None and not ends and len(connection.execute(self._statements.select_at_key(rows.last)).all()) > 1:
+            twice = rows.last
         if twice is None:
             return
         key = ", ".join(f"{name} {value}" for name, value in zip(self.key, twice, strict=True))

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from psql_streamer.errors import SourceError, SourceRefused
-from sources.sql.database import Database, TableLocked, TookTooLong
+from sources.sql.database import Database, StatementGivenUp, TookTooLong
 from sources.sql.engines.engine import AnyEngine
 from sources.sql.engines.table_keys import TableKeys
 from sources.sql.groups import split_in_groups
@@ -61,7 +61,7 @@ class Poll:
             look = partial(self._find_settled, left, cursors, at)
             try:
                 found = self._database.look(look, at.describe)
-            except TableLocked as error:
+            except StatementGivenUp as error:
                 if at.table is None:
                     raise
                 self._locked.leave_alone(at.table.id, error, time.monotonic() - at.since)

@@ -35,7 +35,7 @@ from psql_streamer.model import (
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgtypes import casts
 from sources.sql.check import check_source
-from sources.sql.database import Database, TableLocked
+from sources.sql.database import Database, StatementGivenUp
 from sources.sql.groups import look_at_each
 from sources.sql.locked_tables import LOCK_SECONDS, LockedTables
 from sources.sql.names import TableName
@@ -316,7 +316,7 @@ class SqlSource(Source):
         except SourceRefused:
             table.require_the_same_key()  # which says what happened, if it is the key
             raise
-        except TableLocked as error:
+        except StatementGivenUp as error:
             self._locked.leave_alone(table.id, error, time.monotonic() - began)
             return None
 
@@ -332,7 +332,7 @@ class SqlSource(Source):
         first, began = self._progress.pieces[0].table, time.monotonic()
         try:
             read = self._reader.read(self._progress)
-        except TableLocked as error:
+        except StatementGivenUp as error:
             self._locked.leave_alone(first, error, time.monotonic() - began)
             self._progress = self._progress.with_piece_put_off()
             return self._move()

@@ -74,7 +74,7 @@ class Statements:
 
     def select_behind(self, cursor: Key) -> sa.Select[Any]:
         """Any key behind the cursor."""
-        return self._select_keys().where(self._make_behind_condition(cursor)).limit(1)
+        return self._select_keys().where(*self._make_range_conditions(cursor)).limit(1)
 
     def select_at(self, cursor: Key | None, to: Key, place: int) -> sa.Select[Any]:
         """The key of the row at this place (from 0) behind the cursor, up to another one."""
@@ -84,9 +84,7 @@ class Statements:
     def select_at_key(self, key: Key) -> sa.Select[Any]:
         """Any two rows that have this key."""
         chosen = self._select_ones().where(self._make_equal_condition(key), *self._make_key_conditions())
-        if self._where:
-            chosen = chosen.where(self._make_chosen_condition())
-        return chosen.limit(2)
+        return chosen.where(*self._make_chosen_conditions()).limit(2)
 
     def select_endless(self) -> sa.Select[Any] | None:
         """Any row whose key begins with what no value comes behind; None where its type has no such value."""
@@ -95,19 +93,13 @@ class Statements:
 
     def count(self, cursor: Key | None, most: int) -> sa.Select[Any]:
         """How many rows are behind the cursor; `most` if there are more."""
-        chosen = self._select_ones()
-        if cursor is not None:
-            chosen = chosen.where(self._make_behind_condition(cursor))
+        chosen = self._select_ones().where(*self._make_range_conditions(cursor))
         return sa.select(sa.func.count()).select_from(chosen.limit(most).subquery())
 
     def try_conditions(self, cursor: Key | None) -> sa.Select[Any]:
         """No row, by the option `where` and behind the cursor."""
-        chosen = self._select_ones()
-        if cursor is not None:
-            chosen = chosen.where(self._make_behind_condition(cursor))
-        if self._where:
-            chosen = chosen.where(self._make_chosen_condition())
-        return chosen.limit(0)
+        chosen = self._select_ones().where(*self._make_range_conditions(cursor))
+        return chosen.where(*self._make_chosen_conditions()).limit(0)
 
     def select_rows(
         self, columns: Sequence[Described], cursor: Key | None, to: Key, most: int, skipped: Sequence[Key]
@@ -118,8 +110,7 @@ class Statements:
         selected = [one.select(self._from.c[one.name]).label(f"c{at}") for at, one in enumerate((*columns, *self._key))]
         chosen = sa.select(*selected).select_from(self._from)
         chosen = chosen.where(*self._make_range_conditions(cursor, to), *self._make_key_conditions())
-        if self._where:
-            chosen = chosen.where(self._make_chosen_condition())
+        chosen = chosen.where(*self._make_chosen_conditions())
         if skipped:
             chosen = chosen.where(self._make_other_condition(skipped))
         return chosen.order_by(*self._key_columns).limit(most)
@@ -136,25 +127,25 @@ class Statements:
         return sa.select(*keys).select_from(self._from).where(*self._make_key_conditions())
 
     def _select_last(self, cursor: Key | None, to: Key | None) -> sa.Select[Any]:
-        chosen = self._select_keys()
-        if to is not None:
-            chosen = chosen.where(*self._make_range_conditions(cursor, to))
-        elif cursor is not None:
-            chosen = chosen.where(self._make_behind_condition(cursor))
+        chosen = self._select_keys().where(*self._make_range_conditions(cursor, to))
         return chosen.order_by(*(one.desc() for one in self._key_columns))
 
-    def _make_range_conditions(self, cursor: Key | None, to: Key) -> list[sa.ColumnElement[bool]]:
-        if self._compares_keys:
-            upper: sa.ColumnElement[bool] = self._make_key_expression() <= self._bind_key(to)
-        else:
-            upper = sa.or_(self._compare(to, ahead=False), self._make_equal_condition(to))
-        return [*([] if cursor is None else [self._make_behind_condition(cursor)]), upper]
+    def _make_range_conditions(self, cursor: Key | None, to: Key | None = None) -> list[sa.ColumnElement[bool]]:
+        """That a key lies behind the cursor, and not behind another one; None for no limit."""
+        behind = [] if cursor is None else [self._make_behind_condition(cursor)]
+        return behind if to is None else [*behind, self._make_up_to_condition(to)]
 
     def _make_behind_condition(self, cursor: Key) -> sa.ColumnElement[bool]:
         if self._compares_keys:
             behind: sa.ColumnElement[bool] = self._make_key_expression() > self._bind_key(cursor)
             return behind
         return self._compare(cursor, ahead=True)
+
+    def _make_up_to_condition(self, to: Key) -> sa.ColumnElement[bool]:
+        if self._compares_keys:
+            up_to: sa.ColumnElement[bool] = self._make_key_expression() <= self._bind_key(to)
+            return up_to
+        return sa.or_(self._compare(to, ahead=False), self._make_equal_condition(to))
 
     def _make_key_expression(self) -> sa.ColumnElement[Any]:
         return self._key_columns[0] if len(self._key) == 1 else sa.tuple_(*self._key_columns)
@@ -175,9 +166,9 @@ class Statements:
             cases.append(sa.and_(*equal, column > value if ahead else column < value))
         return sa.and_(columns[0] >= bound[0] if ahead else columns[0] <= bound[0], sa.or_(*cases))
 
-    def _make_chosen_condition(self) -> sa.TextClause:
-        """The option `where`, which may end in a comment."""
-        return sa.text(f"({_escape_parameters(self._where)}\n)")
+    def _make_chosen_conditions(self) -> list[sa.TextClause]:
+        """The option `where`, if it is given. It may end in a comment."""
+        return [sa.text(f"({_escape_parameters(self._where)}\n)")] if self._where else []
 
     def _make_key_conditions(self) -> list[sa.ColumnElement[bool]]:
         """That no part of a key is NULL, or behind all that can come."""

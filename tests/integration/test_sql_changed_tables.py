@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from tests.sql_sources import (
     execute,
     identities_of,
     notes,
+    polling,
     read,
     read_quiet,
     read_rows,
@@ -32,12 +32,6 @@ from tests.sql_sources import (
     url_of,
 )
 from tests.started_source import started
-
-
-@contextmanager
-def polling(database: Database, *tables: object, **options: object) -> Iterator[SqlSource]:
-    with started(sql_source(url_of(database), *(tables or ("orders",)), **options)) as source:
-        yield source
 
 
 @pytest.fixture

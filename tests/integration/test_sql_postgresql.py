@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from psycopg2.extensions import connection
@@ -22,6 +20,7 @@ from tests.database import Database, fresh_database
 from tests.source_at_work import wait_for
 from tests.sql_sources import (
     notes,
+    polling,
     read,
     read_beside_writers,
     read_quiet,
@@ -38,12 +37,6 @@ from tests.started_source import started
 def orders(database: Database) -> Database:
     database.execute("CREATE TABLE orders (id bigserial PRIMARY KEY, note text)")
     return database
-
-
-@contextmanager
-def polling(database: Database, *tables: object, **options: object) -> Iterator[SqlSource]:
-    with started(sql_source(url_of(database), *(tables or ("orders",)), **options)) as source:
-        yield source
 
 
 def run(session: connection, sql: str) -> None:
