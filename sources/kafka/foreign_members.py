@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type: ignore[attr-defined]  # exported
 
-from sources.kafka.coordinator import NEVER, ask_coordinator, keep_client
+from sources.kafka.coordinator import begin_describing, describe_group, keep_client
 from sources.kafka.offsets import Partition, list_partitions, to_partitions
 from sources.kafka.options import KafkaSourceOptions
 
@@ -27,8 +27,7 @@ class ForeignMembers:
     def ask(self) -> None:
         """Ask for the group's members, unless an answer is still to come."""
         if self._asked is None:
-            asked = self._admin.describe_consumer_groups([self._options.group_id], request_timeout=NEVER)
-            self._asked = asked[self._options.group_id]
+            self._asked = begin_describing(self._admin, self._options.group_id)
 
     def describe(self) -> str:
         """What is to be said of them, by the last answer; empty: nothing."""
@@ -48,11 +47,8 @@ class ForeignMembers:
 
 def find_foreign_members(options: KafkaSourceOptions, admin: AdminClient) -> str:
     """The same of now, without the remedy; empty where there are none, or brokers do not say it."""
-    group = options.group_id
     try:
-        found: ConsumerGroupDescription = ask_coordinator(
-            admin, lambda limit: admin.describe_consumer_groups([group], request_timeout=limit), options.timeout
-        )
+        found = describe_group(admin, options.group_id, options.timeout)
     except KafkaException:
         return ""
     return _describe(options, found)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type: ignore[attr-defined]  # exported
 
-from sources.kafka.coordinator import ask_coordinator
+from sources.kafka.coordinator import describe_group
 from sources.kafka.offsets import Partition, list_partitions, to_partitions
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import list_wanted_partitions
@@ -37,7 +37,7 @@ class Takeover:
         """
         if self._is_done:
             return False
-        group = self._describe()
+        group = describe_group(self._admin, self._options.group_id, self._options.timeout)
         wanted = set(
             list_wanted_partitions(self._options.topics, self._admin.list_topics(timeout=self._options.timeout).topics)
         )
@@ -66,15 +66,6 @@ class Takeover:
             consumer.list_topics(timeout=self._options.timeout)
             consumer.unsubscribe()
             subscribe(consumer)
-
-    def _describe(self) -> ConsumerGroupDescription:
-        group = self._options.group_id
-        described: ConsumerGroupDescription = ask_coordinator(
-            self._admin,
-            lambda timeout: self._admin.describe_consumer_groups([group], request_timeout=timeout),
-            self._options.timeout,
-        )
-        return described
 
 
 def _collect_assigned(group: ConsumerGroupDescription) -> set[Partition]:
