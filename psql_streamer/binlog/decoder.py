@@ -168,10 +168,14 @@ class Decoder:
         torn = self._open
         if torn is None:
             return
-        what = f"the server crashed while it wrote a transaction, of which a part is before {self._stream}"
-        if not self._can_take_back(BEGIN):
-            raise PositionRefused(f"{what}, and some of its rows were delivered", _COUNTED_TORN)
-        self._take_back(BEGIN, what)
+        place = self._find_way_back(BEGIN)
+        if place is None:
+            raise PositionRefused(
+                f"the server crashed while it wrote a transaction, of which a part is before {self._stream}, and some "
+                "of its rows were delivered",
+                _GAP_REMEDY,
+            )
+        self._take_back(place)
         self._torn.append(str(torn.gtid or ""))
         self._open = None
         self._block.end()
@@ -233,7 +237,7 @@ class Decoder:
             raise PositionRefused(
                 f"the server crashed while it wrote transaction {opened.gtid} to {resume.file}, of which some rows "
                 f"were delivered, and has given its GTID to another one before {self._stream}",
-                _COUNTED_TORN,
+                _GAP_REMEDY,
             )
         return resume.changes
 
@@ -247,7 +251,7 @@ class Decoder:
             raise PositionRefused(
                 f"transaction {resume.gtid}, of which some rows were delivered, is not in the binary log of this "
                 f"server: a failover has lost it, and {opened.gtid} is in its place before {self._stream}",
-                _COUNTED_TORN,
+                _GAP_REMEDY,
             )
 
     def _end(self) -> None:
@@ -304,8 +308,7 @@ class Decoder:
         if kind is StatementKind.SAVEPOINT:
             self._savepoints.set(statement.savepoint, self._place)
         if kind in _TAKES_BACK:
-            what = f"a transaction of which rows are in the binlog was rolled back before {self._stream}"
-            self._take_back(statement.savepoint, what)
+            self._roll_back(statement.savepoint)
         if kind in (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK):
             self._read_outcome(header, statement)
         if kind in (StatementKind.DDL, StatementKind.TRUNCATE) and not opened.unfinished:
@@ -325,23 +328,29 @@ class Decoder:
         """How many items were gathered where the open transaction's go."""
         return self._block.place if self._held is None else len(self._held.events)
 
-    def _take_back(self, savepoint: str, what: str) -> None:
+    def _roll_back(self, savepoint: str) -> None:
         """What the open transaction has behind a savepoint. SourceRefused where that was given already."""
-        place = self._savepoints.find(savepoint)
-        if place is None or not self._can_take_back(savepoint):
+        place = self._find_way_back(savepoint)
+        if place is None:
             raise SourceRefused(
-                f"{what}, and some of its rows were delivered", "look at the rows of its tables, and start behind it"
+                f"a transaction of which rows are in the binlog was rolled back before {self._stream}, and some of its "
+                "rows were delivered",
+                "look at the rows of its tables, and start behind it",
             )
+        self._take_back(place)
+
+    def _take_back(self, place: int) -> None:
+        """Items of the open transaction, from a place on."""
         if self._held is not None:
             self._prepared.take_back(self._held, place)
         else:
             self._block.take_back(place)
 
-    def _can_take_back(self, savepoint: str) -> bool:
-        """Whether nothing behind it was given, by this session or by one before."""
+    def _find_way_back(self, savepoint: str) -> int | None:
+        """Its place; None where something behind it was given, by this session or by one before."""
         place, resume = self._savepoints.find(savepoint), self._resume
         repeated = self._open is not None and self._is_resumed(self._open) and resume is not None and resume.changes
-        return place is not None and not (repeated and place < self._place)
+        return None if place is None or (repeated and place < self._place) else place
 
     def _read_ddl(self, header: Header, statement: Statement) -> None:
         if statement.kind is StatementKind.DDL:
@@ -468,11 +477,13 @@ def _read_begin(header: Header, body: bytes) -> GtidEvent:
 
 _BEGIN = read_statement(b"BEGIN", "")
 
-_COUNTED_TORN = (
+_GAP_REMEDY = (
     "stop the service and accept the gap (psql-streamer snapshot start --accept-gap): the next start sends all rows "
     "anew; keys that the tables lack are to be deleted"
 )
-"""Another transaction gets the GTID: whoever started behind that would miss it."""
+"""Where a transaction is gone of which some was delivered. Another one gets its GTID: whoever started behind that would
+miss it.
+"""
 
 _SYSTEM_SCHEMAS = {"mysql", "sys"}
 """Services of providers write statements about their own tables there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from psql_streamer.binlog.decoded import OpenTransaction
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.model import Position
 from sources.mysql.gtid_sets import DomainPositions, Executed
@@ -31,7 +32,7 @@ def resolve_resume_position(
         _require_place(source, stored, asking, read_begin)
         return replace(stored, server=server)
     finding = compare_log(stored, asking, read_begin)
-    executed = _require_transactions(source, stored, stored.executed, asking, finding)
+    executed = _require_transactions(source, stored.executed, stored.open, asking, finding)
     _require_same_log(source, stored, executed, asking, finding)
     if finding.change or stored.server != server:
         stored = replace(stored, open=stored.open and replace(stored.open, file=""))
@@ -60,9 +61,9 @@ def _require_same_tables(stored: BinlogPosition, tables: str) -> None:
 
 
 def _require_transactions(
-    source: str, position: BinlogPosition, text: str, asking: Session, finding: LogFinding
+    source: str, text: str, opened: OpenTransaction | None, asking: Session, finding: LogFinding
 ) -> Executed:
-    """What lies behind, without domains that the server has deleted."""
+    """What lies behind, without domains that the server has deleted. text, opened: of the stored position."""
     executed = asking.read_executed()
     try:
         stored = type(executed).parse(text)
@@ -75,8 +76,8 @@ def _require_transactions(
     if finding.same:
         # The log is there from the place on and has nothing of them. Heads of elder files may still name them.
         stored, purged = (one.drop_domains(_list_deleted_domains(executed, one)) for one in (stored, purged))
-    opened = position.open and position.open.gtid
-    if ahead := executed.count_lacking(stored) + bool(opened and not executed.holds(*opened)):
+    is_open_lacking = opened is not None and opened.gtid is not None and not executed.holds(*opened.gtid)
+    if ahead := executed.count_lacking(stored) + is_open_lacking:
         what = (
             f"{ahead} transactions that were delivered are not in the binary log of this server, which has {executed}"
         )
