@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from psql_streamer import plugins
 from psql_streamer.config import environment, reading
@@ -19,6 +19,9 @@ from psql_streamer.interfaces import Handler, Source
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import SinkOptions, SourceOptions
 from psql_streamer.plugins import PASSTHROUGH, Kind
+
+_Parts: TypeAlias = Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]]
+"""The classes and sections of all parts, by their names."""
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:
@@ -60,7 +63,7 @@ class _Loader:
         used_handlers = dict.fromkeys(name for _, sink in sinks.values() for name in sink.list_strings("handlers"))
         used_handlers.pop(PASSTHROUGH, None)
         handlers = self._load_handlers(used_handlers, handler_tables)
-        parts: Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]] = {
+        parts: _Parts = {
             Kind.SOURCE: sources,
             Kind.SINK: sinks,
             Kind.HANDLER: handlers,
@@ -238,25 +241,24 @@ class _Loader:
                 except ConfigError as error:
                     self._problems.add_all(path, error.problems)
 
-    def _check_resources(self, parts: Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]]) -> None:
+    def _check_resources(self, parts: _Parts) -> None:
         """What one part must have for itself is not another one's."""
         first: dict[str, str] = {}
         for kind, of_kind in parts.items():
             for name, (_, section) in of_kind.items():
-                path = (name,) if kind is Kind.HANDLER else (kind.value, name)
+                path = _make_path(kind, name)
                 for resource in () if section.options is None else section.options.list_resources():
                     if first.setdefault(resource, show_path(path)) != show_path(path):
                         self._problems.add(path, f"{resource} is already used by {first[resource]}: give each its own")
 
-    def _check_shared(self, parts: Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]]) -> None:
+    def _check_shared(self, parts: _Parts) -> None:
         """What one part must have for itself is not in part another one's."""
         for kind, of_kind in parts.items():
             known = [(name, section.options) for name, (_, section) in of_kind.items() if section.options is not None]
             for (first, one), (name, other) in combinations(known, 2):
                 if what := one.find_shared(other):
-                    path = (name,) if kind is Kind.HANDLER else (kind.value, name)
-                    beside = show_path((first,) if kind is Kind.HANDLER else (kind.value, first))
-                    self._problems.add(path, f"{what} is already used by {beside}: give each its own")
+                    beside = show_path(_make_path(kind, first))
+                    self._problems.add(_make_path(kind, name), f"{what} is already used by {beside}: give each its own")
 
     def _check_exactly_once(self, sinks: Mapping[str, tuple[Any, Section[SinkOptions]]]) -> None:
         """A source goes on where the transactions of its sink have brought it, so it has no other sink."""
@@ -317,6 +319,11 @@ class _Loader:
         for name in unused_handlers:
             where = self._document.name_place((name,))
             self._warnings.append(f"{where}: has no effect: no sink has it among its handlers")
+
+
+def _make_path(kind: Kind, name: str) -> tuple[str, ...]:
+    """Where the section of a part is."""
+    return (name,) if kind is Kind.HANDLER else (kind.value, name)
 
 
 def _make_parts(sections: Mapping[str, tuple[type[AnyPart], Section[Any]]]) -> dict[str, Part[AnyPart, Any]]:
