@@ -37,7 +37,7 @@ class Takeover:
         """
         if self._is_done:
             return False
-        group = describe_group(self._admin, self._options.group_id, self._options.timeout)
+        group = self._describe()
         wanted = set(
             list_wanted_partitions(self._options.topics, self._admin.list_topics(timeout=self._options.timeout).topics)
         )
@@ -66,6 +66,9 @@ class Takeover:
             consumer.list_topics(timeout=self._options.timeout)
             consumer.unsubscribe()
             subscribe(consumer)
+
+    def _describe(self) -> ConsumerGroupDescription:
+        return describe_group(self._admin, self._options.group_id, self._options.timeout)
 
 
 def _collect_assigned(group: ConsumerGroupDescription) -> set[Partition]:
