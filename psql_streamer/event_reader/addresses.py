@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from psql_streamer.event_reader.growing import Growing
 from psql_streamer.event_reader.headers import HeaderReader
 from psql_streamer.event_reader.parsed import Message
 from psql_streamer.model import ADDRESS
@@ -30,7 +31,7 @@ class AddressesByRow:
 
     def add_headers(self, first_row: int, messages: Sequence[Message]) -> None:
         """Rows follow each other as their records do."""
-        if not any(message.headers() for message in messages):
+        if not any([message.headers() for message in messages]):  # noqa: C419 - a list is made faster
             return  # of most topics
         for row, message in enumerate(messages, first_row):
             if held := self._reader.read(message):
@@ -40,13 +41,14 @@ class AddressesByRow:
         """The record is not about a row."""
         self._reader.leave_out(message)
 
-    def find(self, rows: Sequence[int]) -> pa.StructArray | None:
+    def find(self, rows: Growing) -> pa.StructArray | None:
         """Of these rows, as Image.addresses has them; None if none of them says anything."""
         if not (self._keys or self._headers):
             return None
-        keys, headers = [self._keys.get(row) for row in rows], [self._headers.get(row) for row in rows]
-        if keys.count(None) == headers.count(None) == len(rows):
+        numbers = rows.join().tolist()
+        keys, headers = [self._keys.get(row) for row in numbers], [self._headers.get(row) for row in numbers]
+        if keys.count(None) == headers.count(None) == len(numbers):
             return None
         given = {"key": keys, "headers": headers}
-        fields = [pa.array(given.get(field.name, [None] * len(rows)), field.type) for field in ADDRESS]
+        fields = [pa.array(given.get(field.name, [None] * len(numbers)), field.type) for field in ADDRESS]
         return pa.StructArray.from_arrays(fields, fields=list(ADDRESS))

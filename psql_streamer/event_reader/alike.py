@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import read_offsets, read_value_bytes
@@ -49,7 +48,8 @@ _NEW_ROWS = {b'"%s"' % op.action.encode(): int(op) for op in (RowOp.INSERT, RowO
 _MOST_ALIKE_BYTES = 1 << 30
 _NO_UUID = b'""'
 _QUOTE, _COLON, _MINUS, _POINT, _ZERO = b'":-.0'
-_LITERALS = pa.array([b"true", b"false", b"null"], pa.binary())
+_TRUE, _NULL, _FALS = (int.from_bytes(letters, "little") for letters in (b"true", b"null", b"fals"))
+_UUIDS = np.dtype(f"S{UUID_LENGTH}")
 
 _STRING, _NUMBER, _LITERAL, _DOCUMENT = range(1, 5)
 
@@ -108,6 +108,12 @@ class _Pattern:
     def names(self) -> Index:
         """How many names have ended in front of each value."""
         return np.cumsum([value.gap.count(b'":') for value in self.values])
+
+    @cached_property
+    def free_members(self) -> Sequence[int]:
+        """Which values are of members that may hold any text."""
+        bound = {None, "Action", "UUID", *_NUMBERS}  # parsed, where nothing but their own texts is understood
+        return [at for at, value in enumerate(self.values) if value.name not in bound]
 
     @cached_property
     def to_names(self) -> Index:
@@ -221,7 +227,9 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
         )
         ops = _parse_ops(places.select_values([of_members["Action"]]))
         uuids = (
-            _parse_uuids(places.select_values([of_members["UUID"]])) if "UUID" in of_members else [b""] * len(values)
+            _parse_uuids(places.select_values([of_members["UUID"]]))
+            if "UUID" in of_members
+            else np.zeros(len(values), _UUIDS)
         )
         transactions, tx = _number_transactions(commits, places.select_values([of_members["Timestamp"]]), xids)
     except (pa.ArrowInvalid, NoEventError, UnicodeDecodeError, ValueError):
@@ -233,7 +241,7 @@ def _read(pattern: _Pattern, values: Sequence[bytes]) -> Alike | None:
         pattern.schema,
         pattern.table,
         pattern.columns,
-        RowNotes(ops, seq.tolist(), place.tolist(), uuids, transactions, tx),
+        RowNotes(ops, seq, place.astype(np.uint64), uuids, transactions, tx),
         places.select_values([at for at, value in enumerate(pattern.values) if value.name is None]),
     )
 
@@ -286,17 +294,27 @@ def _are_whole(pattern: _Pattern, places: _Places) -> bool:
         kinds.all()
         and closed[strings].all()
         and places.quotes == quotes
-        and not (places.data < ord(" ")).any()
+        and places.data.min() >= ord(" ")
         and not documents[:, of_members].any()
         and ended[documents].all()
     )
     if not simple:
         return False
-    members = places.select_values(np.flatnonzero(of_members).tolist())
+    members = places.select_values(pattern.free_members)
     if (read_value_bytes(members) == ord("\\")).any() or not is_utf8(members):
         return False
-    literals, numbers = places.filter_values(kinds == _LITERAL), places.filter_values(kinds == _NUMBER)
-    return bool(pc.all(pc.is_in(literals, _LITERALS), min_count=0).as_py()) and _are_numbers(numbers)
+    return _are_literals(places, kinds == _LITERAL) and _are_numbers(places.filter_values(kinds == _NUMBER))
+
+
+def _are_literals(places: _Places, chosen: NDArray[np.bool_]) -> bool:
+    """Whether the chosen values are true, false and null. Each begins like one of them."""
+    begins, lengths = places.begins[chosen], (places.ends - places.begins)[chosen]
+    if not ((lengths == len(b"true")) | (lengths == len(b"false"))).all():
+        return False
+    letters = np.ndarray((len(places.data) - 3,), "<u4", places.data, strides=(1,))[begins]
+    whole = (letters == _TRUE) | (letters == _NULL)
+    longer = (letters == _FALS) & (places.data[begins + len(b"fals")] == ord("e"))
+    return bool(np.where(lengths == len(b"true"), whole, longer).all())
 
 
 def _are_numbers(texts: pa.Array) -> bool:
@@ -325,31 +343,31 @@ def _parse_integers(texts: pa.Array, each: int) -> Index:
     return found
 
 
-def _parse_ops(texts: pa.Array) -> list[int]:
+def _parse_ops(texts: pa.Array) -> NDArray[np.uint8]:
     """Raises ValueError for others than those of new rows."""
     distinct = texts.dictionary_encode()
     ops = [_NEW_ROWS.get(text) for text in distinct.dictionary.to_pylist()]
     if None in ops:
         raise ValueError
-    found: list[int] = np.array(ops, np.uint8)[distinct.indices.to_numpy()].tolist()
+    found: NDArray[np.uint8] = np.array(ops, np.uint8)[distinct.indices.to_numpy()]
     return found
 
 
-def _parse_uuids(texts: pa.Array) -> list[bytes]:
+def _parse_uuids(texts: pa.Array) -> NDArray[np.bytes_]:
     """Raises ValueError where they are none."""
     count, data = len(texts), read_value_bytes(texts)
     if len(data) == count * len(_NO_UUID) and data.tobytes() == _NO_UUID * count:
-        return [b""] * count
+        return np.zeros(count, _UUIDS)
     if (np.diff(read_offsets(texts)) != UUID_LENGTH + 2).any():
         raise ValueError
     bare = np.ascontiguousarray(data.reshape(count, UUID_LENGTH + 2)[:, 1:-1])
     if not are_uuids(bare.tobytes(), count):
         raise ValueError
-    found: list[bytes] = bare.view(f"S{UUID_LENGTH}").ravel().tolist()
+    found: NDArray[np.bytes_] = bare.view(_UUIDS).ravel()
     return found
 
 
-def _number_transactions(commits: Index, times: pa.Array, xids: Index) -> tuple[list[Transaction], list[int]]:
+def _number_transactions(commits: Index, times: pa.Array, xids: Index) -> tuple[list[Transaction], NDArray[np.int32]]:
     """The transactions, and which of them each record is of. Raises NoEventError, or ValueError for a time that is no
     string.
     """
@@ -364,8 +382,7 @@ def _number_transactions(commits: Index, times: pa.Array, xids: Index) -> tuple[
             commits[firsts].tolist(), moments[firsts].tolist(), xids[firsts].tolist(), strict=True
         )
     ]
-    tx: list[int] = np.concatenate(([0], np.cumsum(changed))).tolist()
-    return transactions, tx
+    return transactions, np.concatenate((np.zeros(1, np.int32), np.cumsum(changed, dtype=np.int32)))
 
 
 def _parse_moment(text: bytes) -> int:

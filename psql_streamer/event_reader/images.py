@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from psql_streamer.cells import Tuples
 from psql_streamer.event_reader import kinds
+from psql_streamer.event_reader.growing import Growing, GrowingTables
 from psql_streamer.event_reader.parsed import Image
 from psql_streamer.event_reader.tables import Layout, Table, Tables
 from psql_streamer.model import Index
@@ -21,14 +22,14 @@ _NULL = b"null"
 
 @dataclass(slots=True)
 class Images:
-    """One image of rows: raw JSON, cell by cell. arrays: the cells in front of `values`."""
+    """One image of rows: raw JSON, cell by cell. arrays: the cells in front of `values`. cells: how many they are."""
 
     arrays: list[pa.Array] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    begins: list[int] = field(default_factory=lambda: [0])
+    rows: Growing = field(default_factory=lambda: Growing(np.int64))
+    cells: int = 0
     absent: list[int] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: GrowingTables = field(default_factory=GrowingTables)
 
     def add(self, row: int, image: Image, layout: Layout) -> None:
         """The image of a row."""
@@ -39,11 +40,11 @@ class Images:
             first = len(values)
             values.extend([_NULL] * layout.width)
             lacking = set(range(layout.width)).difference(layout.places)
-            self.absent.extend(self.begins[-1] + place for place in lacking)
+            self.absent.extend(self.cells + place for place in lacking)
             for place, value in zip(layout.places, image.values(), strict=True):
                 values[first + place] = bytes(value)
         self.rows.append(row)
-        self.begins.append(self.begins[-1] + layout.width)
+        self.cells += layout.width
         self.tables.append(layout.table)
 
     def add_all(self, first: int, images: Sequence[Image], layout: Layout) -> None:
@@ -62,16 +63,20 @@ class Images:
         self._close()
         return pa.concat_arrays(self.arrays) if self.arrays else pa.array([], pa.binary())
 
+    def find_begins(self) -> Index:
+        """Where the cells of each row begin, and where those of the last one end."""
+        widths = self.tables.spread(lambda table: len(table.columns))
+        return np.concatenate((np.zeros(1, np.int64), np.cumsum(widths)))
+
     def _close(self) -> None:
         if self.values:
             self.arrays.append(pa.array(self.values, pa.binary()))
             self.values = []
 
     def _count_rows(self, first: int, count: int, layout: Layout) -> None:
-        begin = self.begins[-1]
-        self.rows += range(first, first + count)
-        self.begins += range(begin + layout.width, begin + count * layout.width + 1, layout.width)
-        self.tables += [layout.table] * count
+        self.rows.extend(np.arange(first, first + count))
+        self.cells += count * layout.width
+        self.tables.append(layout.table, count)
 
 
 class Texts(NamedTuple):
@@ -85,7 +90,7 @@ def convert_cells(held: kinds.Held, images: Sequence[Images], tables: Tables) ->
     """All cells at once: what they hold widens the kinds of their columns, which say how they are written."""
     if not len(held.values):
         return Texts((held.values, held.values), {})
-    of_tables = {table.number: table for image in images for table in image.tables}
+    of_tables = {number: table for image in images for number, table in image.tables.collect_by_number().items()}
     firsts, width = _number_columns(of_tables)
     columns = np.concatenate([_map_cells_to_columns(image, firsts) for image in images])
     bits = np.zeros(width, np.uint8)
@@ -100,7 +105,7 @@ def convert_cells(held: kinds.Held, images: Sequence[Images], tables: Tables) ->
         if widened is not table:
             now[number] = widened
     texts = kinds.to_text_forms(held, bits[columns])
-    new = images[0].begins[-1]
+    new = images[0].cells
     return Texts((texts[:new], texts[new:]), now)
 
 
@@ -115,9 +120,8 @@ def _number_columns(of_tables: dict[int, Table]) -> tuple[dict[int, int], int]:
 
 def _map_cells_to_columns(image: Images, firsts: dict[int, int]) -> Index:
     """For each cell which column it is of."""
-    begins = np.array(image.begins, np.int64)
-    first = np.array([firsts[table.number] for table in image.tables], np.int64)
-    found: Index = np.repeat(first - begins[:-1], np.diff(begins)) + np.arange(int(begins[-1]))
+    begins, first = image.find_begins(), image.tables.spread(lambda table: firsts[table.number])
+    found: Index = np.repeat(first - begins[:-1], np.diff(begins)) + np.arange(image.cells)
     return found
 
 
@@ -127,4 +131,4 @@ def make_tuples(image: Images, texts: pa.Array, addresses: pa.StructArray | None
     if image.absent:
         absent = np.zeros(len(texts), np.bool_)
         absent[image.absent] = True
-    return Tuples(np.array(image.rows, np.int64), np.array(image.begins, np.int64), texts, absent, addresses=addresses)
+    return Tuples(image.rows.join(), image.find_begins(), texts, absent, addresses=addresses)

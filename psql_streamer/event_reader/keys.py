@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw, Struct
@@ -94,10 +95,10 @@ def find_key_columns(keys: Sequence[bytes | None], columns: Names, cells: pa.Arr
     names = tuple(_decode_columns(keys[0] or b"")[0])
     if not names or None in keys or names != tuple(name for name in columns if name in names):
         return None
-    rows = pa.array(range(0, len(cells), len(columns)), pa.int64())
     pieces: list[pa.Array | pa.Scalar] = []
     for lead, name in _render_leads(names):
-        pieces += [pa.scalar(lead), cells.take(pc.add(rows, columns.index(name)))]
+        of_column = np.arange(columns.index(name), len(cells), len(columns))
+        pieces += [pa.scalar(lead), cells.take(pa.array(of_column))]
     made = pc.binary_join_element_wise(*pieces, pa.scalar(b"}"), pa.scalar(b""))
     return names if made.equals(pa.array(keys, pa.binary())) else None
 

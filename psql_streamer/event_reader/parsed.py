@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+import numpy as np
 from msgspec import Raw
+from numpy.typing import NDArray
 
-from psql_streamer.model import POSTGRESQL, Kind, SnapshotRows
+from psql_streamer.model import POSTGRESQL, Index, Kind, SnapshotRows
 
 Image = Mapping[str, Raw]
 """A row: the JSON of each column's value, byte for byte."""
@@ -93,12 +95,12 @@ class RowNotes(NamedTuple):
     place: NO_PLACE for rows of snapshots. uuid: empty texts where records have none. tx: index into transactions.
     """
 
-    op: list[int]
-    seq: list[int]
-    place: list[int]
-    uuid: list[bytes]
+    op: NDArray[np.uint8]
+    seq: Index
+    place: NDArray[np.uint64]
+    uuid: NDArray[np.bytes_]
     transactions: list[Transaction]
-    tx: list[int]
+    tx: NDArray[np.int32]
 
 
 class Message(Protocol):

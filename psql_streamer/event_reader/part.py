@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -14,6 +15,8 @@ from psql_streamer.cells import CellTable
 from psql_streamer.event_reader import kinds
 from psql_streamer.event_reader.addresses import AddressesByRow
 from psql_streamer.event_reader.alike import Alike
+from psql_streamer.event_reader.forms import UUID_LENGTH
+from psql_streamer.event_reader.growing import Growing, GrowingTables
 from psql_streamer.event_reader.identity import make_uuid
 from psql_streamer.event_reader.images import Images, convert_cells, make_tuples
 from psql_streamer.event_reader.keys import KeyReader, find_key_columns
@@ -49,14 +52,15 @@ class Part:
         self.count = 0
         self.origin = origin
         self._tables = tables
-        self._of_rows: list[Table] = []
-        self._order: list[int] = []
-        self._op: list[int] = []
-        self._seq: list[int] = []
-        self._tx: list[int] = []
-        self._place: list[int] = []
-        self._uuid: list[bytes] = []
-        self._record_time: list[int] = []
+        self._rows = 0
+        self._of_rows = GrowingTables()
+        self._order = Growing(np.int64)
+        self._op = Growing(np.uint8)
+        self._seq = Growing(np.int64)
+        self._tx = Growing(np.int32)
+        self._place = Growing(np.uint64)
+        self._uuid = Growing(f"S{UUID_LENGTH}")
+        self._record_time = Growing(np.int64)
         self._parts: dict[int, tuple[int, int]] = {}
         self._after, self._before = Images(), Images()
         self._held: kinds.Held | None = None
@@ -90,7 +94,7 @@ class Part:
             raise NoEventError("it says no row")
         if new is not None and old is not None and not old.keys() <= new.keys() | set(parsed.unchanged):
             raise NoEventError("its old row has columns that the new one does not have")
-        unchanged, row, find = parsed.unchanged, len(self._order), self._tables.find
+        unchanged, row, find = parsed.unchanged, self._rows, self._tables.find
         if new is not None and unchanged:
             new = {name: value for name, value in new.items() if name not in unchanged}
         key = self._read_key(row, message, cast(Image, old if new is None else new))
@@ -108,7 +112,8 @@ class Part:
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(_choose_uuid(parsed, message))
         self._addresses.add_headers(row, [message])
-        self._record_time += _read_timestamps([message])
+        self._record_time.extend(_read_timestamps([message]))
+        self._rows += 1
         if parsed.part is not None:
             self._parts[row] = parsed.part
 
@@ -123,17 +128,18 @@ class Part:
         """What is said of rows beside their values."""
         count = len(rows.op)
         self._addresses.add_headers(self.count, messages)
-        self._record_time += _read_timestamps(messages)
-        self._order += range(self.count, self.count + count)
-        self._op += rows.op
-        self._seq += rows.seq
-        self._place += rows.place
-        self._uuid += rows.uuid
+        self._record_time.extend(_read_timestamps(messages))
+        self._order.extend(np.arange(self.count, self.count + count))
+        self._op.extend(rows.op)
+        self._seq.extend(rows.seq)
+        self._place.extend(rows.place)
+        self._uuid.extend(rows.uuid)
         # The first transaction may be the last one of those before.
         shift = len(self._transactions) - (self._transactions[-1:] == rows.transactions[:1])
-        self._tx += [shift + tx for tx in rows.tx]
+        self._tx.extend(rows.tx + shift)
         self._transactions[shift:] = rows.transactions
         self.count += count
+        self._rows += count
 
     def fill_alike(self, alike: Alike, messages: Sequence[Message]) -> bool:
         """Put these rows behind the others. False, and nothing has changed, for rows whose columns are not the table's.
@@ -145,8 +151,8 @@ class Part:
         layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, NO_NAMES, True)
         if layout.places is not None:
             return False
-        self._after.add_cells(len(self._of_rows), alike.cells, layout)
-        self._of_rows += [layout.table] * len(messages)
+        self._after.add_cells(self._rows, alike.cells, layout)
+        self._of_rows.append(layout.table, len(messages))
         self._note(alike.notes, messages)
         return True
 
@@ -167,7 +173,7 @@ class Part:
         if layout.places is not None or not columns:
             return False
         self._after.add_all(self.count, images, layout)
-        self._of_rows += [layout.table] * len(images)
+        self._of_rows.append(layout.table, len(images))
         return True
 
     def _add_each(self, plain: Plain, messages: Sequence[Message]) -> bool:
@@ -175,7 +181,7 @@ class Part:
         origin, find = plain.origin, self._tables.find
         after, before, of_rows = self._after, self._before, self._of_rows
         for row, (event, op, message) in enumerate(
-            zip(plain.events, plain.notes.op, messages, strict=True), self.count
+            zip(plain.events, plain.notes.op.tolist(), messages, strict=True), self.count
         ):
             columns, old = event.Columns, event.Before
             if columns is None or (old is not None and not old.keys() <= columns.keys()):
@@ -251,24 +257,22 @@ class Part:
             make_tuples(images, texts, self._addresses.find(images.rows))
             for images, texts in zip((self._after, self._before), values.texts, strict=True)
         )
-        of_rows = self._of_rows
-        if values.now:
-            of_rows = [values.now.get(table.number, table) for table in of_rows]
+        self._of_rows.replace(values.now)
         self._truncates = [(self._tables.widen(table), truncate) for table, truncate in self._truncates]
-        changed = self._settle(of_rows)
+        changed = self._settle()
         cells = CellTable(
             self._tables.shapes,
-            np.array([table.shape for table in of_rows], np.int32),
-            np.array(self._order, np.int64),
-            np.array(self._op, np.uint8),
-            np.array(self._seq, np.int64),
-            np.array(self._tx, np.int32),
+            self._of_rows.spread(lambda table: table.shape).astype(np.int32),
+            self._order.join(),
+            self._op.join(),
+            self._seq.join(),
+            self._tx.join(),
             after,
             before,
-            place=_make_places(self._place),
-            uuid=_make_uuids(self._uuid),
-            part=_make_parts(self._parts, len(of_rows)),
-            record_time=_make_times(self._record_time),
+            place=_make_places(self._place.join()),
+            uuid=_make_uuids(self._uuid.join()),
+            part=_make_parts(self._parts, self._rows),
+            record_time=_make_times(self._record_time.join()),
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
         size += sum(image.addresses.nbytes for image in (after, before) if image.addresses is not None)
@@ -293,10 +297,13 @@ class Part:
             received_at=received_at,
         )
 
-    def _settle(self, of_rows: Sequence[Table]) -> tuple[SchemaChange, ...]:
+    def _settle(self) -> tuple[SchemaChange, ...]:
         """Tell of the shapes that are new, each with the first change in it."""
-        rows = {table: -row for row, table in enumerate(reversed(of_rows), 1 - len(of_rows))}
-        first = {table: (self._order[row], self._seq[row], self._tx[row]) for table, row in rows.items()}
+        of_rows = self._order.join(), self._seq.join(), self._tx.join()
+        first = {
+            table: (int(of_rows[0][row]), int(of_rows[1][row]), int(of_rows[2][row]))
+            for table, row in self._of_rows.find_first_rows().items()
+        }
         for table, truncate in self._truncates:
             found = truncate.batch_order, truncate.seq, truncate.tx
             first[table] = min(first.get(table, found), found)
@@ -334,10 +341,11 @@ _TIME_UNKNOWN = 0
 """The kind of time of a record without one: confluent_kafka's TIMESTAMP_NOT_AVAILABLE."""
 
 
-def _read_timestamps(messages: Sequence[Message]) -> Sequence[int]:
+def _read_timestamps(messages: Sequence[Message]) -> Index:
     # No list of the pairs: Python looks for garbage whenever some hundred more objects are kept.
-    times = (message.timestamp() for message in messages)
-    return [NO_RECORD_TIME if kind == _TIME_UNKNOWN else time for kind, time in times]
+    found = np.fromiter(chain.from_iterable(message.timestamp() for message in messages), np.int64, 2 * len(messages))
+    kinds, times = found[::2], found[1::2]
+    return np.where(kinds == _TIME_UNKNOWN, NO_RECORD_TIME, times)
 
 
 def _find_commit(parsed: Parsed, message: Message) -> int:
@@ -354,18 +362,16 @@ def _choose_uuid(parsed: Parsed, message: Message) -> bytes:
     return parsed.uuid if parsed.uuid or parsed.seq is not None else make_uuid(message, _find_commit(parsed, message))
 
 
-def _make_places(given: Sequence[int]) -> NDArray[np.uint64] | None:
-    places = np.array(given, np.uint64)
-    return None if (places == NO_PLACE).all() else places
+def _make_places(given: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
+    return None if (given == NO_PLACE).all() else given
 
 
-def _make_uuids(given: Sequence[bytes]) -> NDArray[np.bytes_] | None:
-    return np.array(given, "S36") if any(given) else None
+def _make_uuids(given: NDArray[np.bytes_]) -> NDArray[np.bytes_] | None:
+    return given if (given != b"").any() else None
 
 
-def _make_times(given: Sequence[int]) -> Index | None:
-    times = np.array(given, np.int64)
-    return None if (times == NO_RECORD_TIME).all() else times
+def _make_times(given: Index) -> Index | None:
+    return None if (given == NO_RECORD_TIME).all() else given
 
 
 def _make_parts(given: Mapping[int, tuple[int, int]], rows: int) -> NDArray[np.void] | None:

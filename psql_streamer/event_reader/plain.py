@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from psql_streamer.event_reader.forms import (
     ACTIONS,
     NOT_OF_THE_FORMAT,
@@ -61,7 +63,15 @@ def _read_fields(events: Sequence[Event]) -> Plain | None:
         return None
     transactions, tx = _number_transactions(commits, times, [event.XID for event in events], snapshots)
     origin = Origin(POSTGRESQL, *origins.pop())
-    return Plain(origin, events, RowNotes(op, seq, place, uuids, transactions, tx))  # type: ignore[arg-type]  # no None
+    notes = RowNotes(
+        np.array(op, np.uint8),
+        np.array(seq, np.int64),
+        np.array(place, np.uint64),
+        np.array(uuids, f"S{UUID_LENGTH}"),
+        transactions,
+        np.array(tx, np.int32),
+    )
+    return Plain(origin, events, notes)
 
 
 def _says_more(event: Event) -> bool:
