@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -24,12 +24,10 @@ class Taken:
     @classmethod
     def collect(cls, messages: list[Message]) -> Taken:
         """These records."""
-        # The last record of a partition is the one that stays in the dictionary.
-        last = {(message.topic(), message.partition()): message.offset() for message in messages}
         size = sum(map(len, messages)) + sum([len(key) for message in messages if (key := message.key())])
         with_headers = [headers for message in messages if (headers := message.headers())]
         size += sum(len(name) + len(value or b"") for headers in with_headers for name, value in headers)
-        offsets = {Partition(*place): offset + 1 for place, offset in last.items()}
+        offsets = {place: message.offset() + 1 for place, message in _find_last(messages)}
         return cls(messages, size + _RECORD_BYTES * len(messages), offsets)
 
     def with_more(self, more: Taken) -> Taken:
@@ -53,6 +51,16 @@ class Taken:
         return Taken.collect(
             [message for message in self.messages if (message.topic(), message.partition()) not in partitions]
         )
+
+
+def _find_last(messages: Sequence[Message]) -> Iterable[tuple[Partition, Message]]:
+    """The last record of each partition: it is the one that stays in a dictionary."""
+    topics = {message.topic() for message in messages}
+    if len(topics) == 1:
+        [topic] = topics
+        last = {message.partition(): message for message in messages}
+        return [(Partition(topic, number), message) for number, message in last.items()]
+    return {Partition(message.topic(), message.partition()): message for message in messages}.items()
 
 
 def measure_record(message: Message) -> int:
