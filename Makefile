@@ -1,4 +1,4 @@
-# make demo [DURATION=30] [SOURCE=postgres] | test [WORKERS=2] | soak | fuzz | check | bench [QUICK=1] | image | lock | clean
+# make demo [DURATION=30] [SOURCE=postgres] | test [WORKERS=3] | soak | fuzz | check | bench [QUICK=1] | image | lock | clean
 # Everything runs in .venv, made from requirements.lock; a second make finds it ready and starts at once.
 
 SHELL := /bin/bash
@@ -6,8 +6,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak fuzz check bench image lock clean java
 
+# Tests start the service hundreds of times: it is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 DURATION ?= 30
-WORKERS ?= 2
+WORKERS ?= 3
 SOURCE ?= postgres
 IMAGE ?= psql-streamer
 BIN := .venv/bin
@@ -15,7 +18,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make demo [DURATION=30]   PostgreSQL -> Spark -> Kafka, live, on this machine alone; SOURCE=mysql, sql, kafka: from there"
-	@echo "make test [WORKERS=2]     every test, on real servers, in so many processes"
+	@echo "make test [WORKERS=3]     every test, on real servers, in so many processes"
 	@echo "make soak                 the tests that take long, or show on MySQL what others show on MariaDB"
 	@echo "make fuzz                 the property tests with 1,000 examples each"
 	@echo "make check                ruff, mypy, import directions"
