@@ -22,7 +22,7 @@ _LONGER_BY = 6
 _LOWER, _UPPER, _HEX = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789abcdef"
 _OTHER_LOWER, _OTHER_UPPER = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞ"
 _INTEGER_LIMITS = (32767, 2147483647, 4294967295, 9223372036854775807, 18446744073709551615)
-_FIRST_DAY, _DAYS = date(1970, 1, 1), 24_000
+_FIRST_DAY, _DAYS, _LEAP_DAY = date(1970, 1, 1), 24_000, (2, 29)
 
 _MOMENT = re.compile(r"(\d{4,})-\d\d-\d\d|(?<![-+\d:])(\d\d):\d\d:\d\d(?:\.(\d+))?")
 _INTERVAL = re.compile(r"(\d+):\d\d:\d\d|\d+")
@@ -219,6 +219,8 @@ def _draw_moment(text: str, draw: Random) -> str:
     def other(found: re.Match[str]) -> str:
         if found[1]:
             day = _FIRST_DAY + timedelta(days=draw.randrange(_DAYS))
+            if (day.month, day.day) == _LEAP_DAY and text.endswith("BC"):  # 2029 BC has one, 2028 BC has none
+                day -= timedelta(days=1)
             return ("1" + found[1][1:-4] if len(found[1]) > len("2000") else "") + day.isoformat()
         clock = f"{draw.randrange(24):02}:{draw.randrange(60):02}:{draw.randrange(60):02}"
         fraction = "" if not found[3] else "." + _draw_characters(found[3][:-1], draw) + draw.choice("123456789")

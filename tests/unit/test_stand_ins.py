@@ -72,6 +72,19 @@ def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> 
     assert all(-(2**15) <= int(text) < 2**15 for text in made)
 
 
+@pytest.mark.parametrize("name", ["date", "timestamp"])
+def test_a_moment_before_christ_is_not_on_the_leap_day_of_another_year(name: str) -> None:
+    stand_ins, kind = StandIns(), BY_OID[OIDS[name]]
+    clock = "" if name == "date" else " 10:00:00"
+    made = [
+        stand_ins.replace_text(f"{year:04}-{month:02}-15{clock} BC", kind)
+        for year in range(1, 1000)
+        for month in range(1, 13)
+    ]
+    assert [text for text in made if "-02-29" in text] == []
+    assert any("-02-28" in text for text in made)
+
+
 def test_the_values_of_an_enum_are_exchanged_for_one_another() -> None:
     mood = PgType("mood", 16401, 16400, JsonForm.TEXT, labels=("sad", "ok", "happy"))
     one = StandIns()
