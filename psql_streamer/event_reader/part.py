@@ -112,7 +112,7 @@ class Part:
         self._place.append(_UNSAID if parsed.place is None else parsed.place)
         self._uuid.append(_choose_uuid(parsed, message))
         self._addresses.add_headers(row, [message])
-        self._record_time.extend(_read_timestamps([message]))
+        self._record_time.append(_choose_time(*message.timestamp()))
         self._rows += 1
         if parsed.part is not None:
             self._parts[row] = parsed.part
@@ -339,6 +339,10 @@ def _complete_truncate(truncate: Truncate, table: Table) -> Truncate:
 
 _TIME_UNKNOWN = 0
 """The kind of time of a record without one: confluent_kafka's TIMESTAMP_NOT_AVAILABLE."""
+
+
+def _choose_time(kind: int, time: int) -> int:
+    return NO_RECORD_TIME if kind == _TIME_UNKNOWN else time
 
 
 def _read_timestamps(messages: Sequence[Message]) -> Index:
