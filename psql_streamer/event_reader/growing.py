@@ -31,8 +31,10 @@ class Growing:
     def join(self) -> npt.NDArray[Any]:
         """All values."""
         self._close()
-        if len(self._arrays) != 1:
-            self._arrays = [np.concatenate([np.empty(0, self._dtype), *self._arrays])]
+        if not self._arrays:
+            return np.empty(0, self._dtype)
+        if len(self._arrays) > 1:
+            self._arrays = [np.concatenate(self._arrays)]
         return self._arrays[0]
 
     def _close(self) -> None:
@@ -76,4 +78,5 @@ class GrowingTables:
 
     def spread(self, find: Callable[[Table], int]) -> Index:
         """What is found of the table, for each row."""
-        return np.repeat(np.array([find(table) for table in self._tables], np.int64), self._counts)
+        found = np.array([find(table) for table in self._tables], np.int64)
+        return np.repeat(found, self._counts) if self._tables else found

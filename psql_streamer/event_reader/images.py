@@ -120,6 +120,8 @@ def _number_columns(of_tables: dict[int, Table]) -> tuple[dict[int, int], int]:
 
 def _map_cells_to_columns(image: Images, firsts: dict[int, int]) -> Index:
     """For each cell which column it is of."""
+    if not image.cells:
+        return np.empty(0, np.int64)
     begins, first = image.find_begins(), image.tables.spread(lambda table: firsts[table.number])
     found: Index = np.repeat(first - begins[:-1], np.diff(begins)) + np.arange(image.cells)
     return found
