@@ -169,6 +169,13 @@ def test_tables_without_a_key_are_named(every_schema: Schema) -> None:
 
 
 @pytest.mark.behaviour("B6")
+def test_a_table_without_a_key_is_named_beside_one_of_that_name_in_another_case(every_schema: Schema) -> None:
+    every_schema.execute("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE T (id INT)")
+    [found] = findings(every_schema)
+    assert f"warning: {every_schema.name}.T has no primary key: its events have no key" in found
+
+
+@pytest.mark.behaviour("B6")
 def test_an_account_without_privileges_is_told_what_to_grant(every_schema: Schema) -> None:
     schema = every_schema
     schema.execute("DROP USER IF EXISTS poor@'%'", "CREATE USER poor@'%' IDENTIFIED BY 'secret-of-poor'")

@@ -53,6 +53,40 @@ def test_the_first_start_gives_the_rows_that_are_there_and_then_changes(every_sc
         assert "done" in consumer.source.status().reason
 
 
+@pytest.mark.behaviour("N9")
+def test_tables_whose_names_differ_in_case_alone_are_read_each_for_itself(every_schema: Schema) -> None:
+    """Schemas, too. The catalog of MariaDB compares names whatever their case."""
+    schema, other = every_schema, every_schema.name.upper()
+    schema.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)",
+        "CREATE TABLE T (c VARCHAR(9), id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (1, 2, 3)",
+        "INSERT INTO T VALUES ('x', 4)",
+        f"CREATE DATABASE {other}",
+        f"CREATE TABLE {other}.t (id INT PRIMARY KEY, d INT)",
+        f"INSERT INTO {other}.t VALUES (5, 6)",
+    )
+    try:
+        with consuming(schema, tables=[f"{schema.name}.*", f"{other}.*"]) as consumer:
+            consumer.until_done()
+            consumer.until_level()
+            published = consumer.source.list_published()
+            for table in ("t", "T"):
+                assert folded(consumer.fold, schema, table) == rows_of(schema, table)
+            assert sorted(map(str, map(list, map(dict.values, consumer.reads())))) == [
+                "[b'1', b'2', b'3']",
+                "[b'5', b'6']",
+                "[b'x', b'4']",
+            ]
+    finally:
+        schema.execute(f"DROP DATABASE {other}")
+    assert {(one.schema, one.table): [column.name for column in one.columns] for one in published or ()} == {
+        (schema.name, "t"): ["id", "a", "b"],
+        (schema.name, "T"): ["c", "id"],
+        (other, "t"): ["id", "d"],
+    }
+
+
 def test_a_position_that_is_stored_already_begins_none(schema: Schema) -> None:
     _numbered(schema)
     with streaming(schema) as source:

@@ -62,6 +62,21 @@ def test_tables_that_foreign_keys_change_without_the_log_are_named(
     require_the_warning(schema, caplog)
 
 
+@pytest.mark.behaviour("B6")
+def test_tables_that_foreign_keys_change_are_told_apart_by_the_case_of_their_names(schema: Schema) -> None:
+    schema.execute(
+        ORDERS,
+        *(
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, o INT, "
+            f"CONSTRAINT {key} FOREIGN KEY (o) REFERENCES orders (id) ON DELETE CASCADE)"
+            for name, key in (("items", "a"), ("ITEMS", "b"))
+        ),
+    )
+    assert [found.partition(", which")[0] for found in findings(schema)] == [
+        f"warning: foreign keys change rows of {schema.name}.{name}" for name in ("ITEMS", "items")
+    ]
+
+
 @pytest.mark.soak
 @pytest.mark.behaviour("B1", "B6")
 def test_tables_that_foreign_keys_change_without_the_log_are_named_on_mysql(

@@ -90,7 +90,7 @@ def describe_table(session: Session, relation: str) -> SnapshotTable | None:
     parts = relation.split(".")
     names = [(".".join(parts[:at]), ".".join(parts[at:])) for at in range(1, len(parts))]
     found = (table for name in names for table in _read_tables(session, lambda *_: True, name))
-    return next(found, None)
+    return next((table for table in found if table.relation.id == relation), None)
 
 
 def _read_tables(
