@@ -14,7 +14,7 @@ from sources.mysql.options import SYSTEM_SCHEMAS, MysqlOptions, Wanted
 from sources.mysql.published_tables import find_unreadable_tables
 from sources.mysql.replication import make_up_server_id, register
 from sources.mysql.rights import grant, grant_needed, to_see_replicas, to_see_upstream
-from sources.mysql.server import Session, open_session
+from sources.mysql.server import Session, is_on, open_session
 from sources.mysql.server_errors import from_pymysql
 from sources.mysql.snapshot.findings import check_snapshot
 from sources.mysql.untold import find_untold
@@ -86,6 +86,7 @@ def check_source(source: str, options: MysqlOptions, connector: Connector, wante
             yield from _check_server(asking)
             yield from _check_privileges(asking, connector, own_id=bool(options.server_id))
             yield from _check_upstream(asking)
+            yield from _check_relayed(asking)
             yield from _check_server_ids(asking, options.server_id)
             yield from _check_tables(asking, wanted)
             yield from find_untold(asking, source, options, wanted).findings
@@ -184,6 +185,21 @@ def _check_upstream(asking: Session) -> Iterator[Finding]:
             "transactions that were delivered is waited for, and never refused",
             grant(asking, right),
         )
+
+
+def _check_relayed(asking: Session) -> Iterator[Finding]:
+    """A replica may leave out of its binary log what it gets from its primary. MySQL has the option's newer name."""
+    name = next((one for one in _RELAYING if one in asking.settings), None)
+    if name is not None and not is_on(asking.settings[name]) and asking.is_replica():
+        yield Finding(
+            Severity.WARNING,
+            f"the server is a replica and {name} is OFF: changes that it gets from its primary are not in its binary "
+            "log, and are not sent",
+            f"set {name} = ON in the server's my.cnf and restart it, or let dsn name the primary",
+        )
+
+
+_RELAYING = ("log_replica_updates", "log_slave_updates")
 
 
 def _check_server_ids(asking: Session, server_id: int) -> Iterator[Finding]:

@@ -162,6 +162,19 @@ def test_a_server_without_a_binary_log_is_refused() -> None:
 
 
 @pytest.mark.behaviour("B6")
+def test_a_replica_that_does_not_log_what_it_gets_is_told() -> None:
+    with (
+        EmbeddedMariadb(settings={"server_id": "2", "log_slave_updates": "OFF"}) as server,
+        fresh_schema(server.host, server.port, server.version, "s") as schema,
+    ):
+        schema.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        assert findings(schema) == [], "whose changes are all its own"
+        schema.execute("CHANGE MASTER TO master_host = '127.0.0.1', master_port = 1, master_user = 'nobody'")
+        [found] = findings(schema)
+    assert found.startswith("warning: the server is a replica and log_slave_updates is OFF: "), found
+
+
+@pytest.mark.behaviour("B6")
 def test_tables_without_a_key_are_named(every_schema: Schema) -> None:
     every_schema.execute("CREATE TABLE keyless (id INT)")
     [found] = findings(every_schema)
