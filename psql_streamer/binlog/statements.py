@@ -30,7 +30,8 @@ class StatementKind(Enum):
 class Statement(NamedTuple):
     """words: the first ones, `ALTER TABLE`. schema, table: empty where it has none, or none that was found; of a
     statement about a schema the table is. xid: of XA statements. others: schema and name of the tables behind the first
-    one, of DROP and RENAME; the new name that ALTER TABLE gives. savepoint: its name.
+    one, of DROP and RENAME; the new name that ALTER TABLE gives, or the table with which it exchanges rows. between:
+    what ALTER TABLE does with that one. savepoint: its name.
     """
 
     kind: StatementKind
@@ -40,6 +41,7 @@ class Statement(NamedTuple):
     xid: bytes = b""
     others: tuple[tuple[str, str], ...] = ()
     savepoint: str = ""
+    between: str = "RENAME TO"
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:
@@ -63,7 +65,7 @@ class Statement(NamedTuple):
         if self.words == _RENAME and len(names) % 2 == 0:
             names = [f"{old} TO {new}" for old, new in zip(names[::2], names[1::2], strict=True)]
         elif self.words == _ALTER:
-            names = [" RENAME TO ".join(names)]
+            names = [f" {self.between} ".join(names)]
         return f"{self.words} {', '.join(names)}".strip()
 
 
@@ -180,6 +182,9 @@ def _read_table_statement(
     found = _TABLE.match(text, _skip_blank(text, at[place - 1] + len(words[place - 1])))
     if found is None:
         return Statement(kind, name)
+    if name == _ALTER and (exchange := _find_exchange(text, found.end(), schema)):
+        what, other = exchange
+        return Statement(kind, name, *_resolve_name(found, schema), others=(other,), between=what)
     find_others = _OF_SEVERAL.get(name)
     others = tuple(find_others(text, found.end(), schema)) if find_others else ()
     return Statement(kind, name, *_resolve_name(found, schema), others=others)
@@ -236,6 +241,28 @@ def _find_new_name(text: bytes, at: int, schema: str) -> Iterator[tuple[str, str
             if found is not None:
                 yield _resolve_name(found, schema)
         begins = kind == "comma" or (begins and kind == "blank")
+
+
+_GAP = rb"(?:" + BLANK + rb"|" + EXECUTABLE + rb"\d*|\*/)+"
+_EXCHANGES = {
+    shown: re.compile(_GAP.join((_NAME if word == "p" else word.encode()) for word in words.split()) + _GAP, re.I)
+    for shown, words in (
+        ("EXCHANGE PARTITION WITH TABLE", "EXCHANGE PARTITION p WITH TABLE"),
+        ("CONVERT PARTITION TO TABLE", "CONVERT PARTITION p TO TABLE"),
+        ("CONVERT TABLE", "CONVERT TABLE"),
+    )
+}
+
+
+def _find_exchange(text: bytes, at: int, schema: str) -> tuple[str, tuple[str, str]] | None:
+    """What ALTER TABLE, whose table's name ends there, does with the rows of another table, and that table. No other
+    alteration may stand beside this one.
+    """
+    at = _skip_patience(text, at)
+    for shown, words in _EXCHANGES.items():
+        if (begun := words.match(text, at)) and (found := _TABLE.match(text, begun.end())):
+            return shown, _resolve_name(found, schema)
+    return None
 
 
 class _BareWord(NamedTuple):

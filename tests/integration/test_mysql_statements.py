@@ -45,6 +45,21 @@ def test_a_table_that_is_dropped_renamed_or_altered_is_a_line_in_the_log(
     ]
 
 
+@pytest.mark.behaviour("B8")
+def test_the_table_that_is_exchanged_for_a_partition_is_told_too(every_schema: Schema) -> None:
+    """Its rows go as those of the partition do."""
+    schema = every_schema
+    schema.execute(
+        f"{TABLE.format('t')} PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (10))", TABLE.format("u")
+    )
+    with streaming(schema, tables=[f"{schema.name}.u"]) as source:
+        schema.execute("INSERT INTO u (id) VALUES (1)", "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE u")
+        told = [one for batch in read_all(source, schema) for one in batch.statements]
+    assert [(str(one.relation), one.text) for one in told] == [
+        (f"{schema.name}.u", f"ALTER TABLE {schema.name}.t EXCHANGE PARTITION WITH TABLE {schema.name}.u")
+    ]
+
+
 ODD = (
     "CREATE VIEW v AS SELECT id FROM t",
     "CREATE TRIGGER counted AFTER INSERT ON t FOR EACH ROW SET @rows = COALESCE(@rows, 0) + 1",
