@@ -56,7 +56,7 @@ class Statement(NamedTuple):
     @property
     def drops_schema(self) -> bool:
         """Whether all tables of a schema are dropped with it."""
-        return self.words in ("DROP DATABASE", "DROP SCHEMA")
+        return self.words in _DROP_SCHEMA
 
     @property
     def shown(self) -> str:
@@ -85,6 +85,7 @@ _CALLS = {"SELECT", "DO"}
 _TABLE_STATEMENTS = {"CREATE", "ALTER", "DROP", "RENAME"}
 _OBJECTS = {"TABLE", "TABLES"}
 _SCHEMAS = {"DATABASE", "SCHEMA"}
+_DROP_SCHEMA = {f"{begin} {word}" for begin in ("DROP", "CREATE OR REPLACE") for word in ("DATABASE", "SCHEMA")}
 _INTO = {"INSERT", "REPLACE"}
 """Those that name the one table that they change first."""
 
@@ -158,14 +159,15 @@ def _read_xa_statement(text: bytes, words: list[str], at: list[int]) -> Statemen
 
 
 def _read_ddl_statement(text: bytes, words: list[str], at: list[int], schema: str) -> Statement:
+    begin = " ".join(words[:3]) if words[1:3] == ["OR", "REPLACE"] else words[0]
     for place, word in enumerate(words[1:], 1):
         if word in _OBJECTS and "TEMPORARY" in words[1:place]:
             return Statement(StatementKind.OTHER, f"{words[0]} TEMPORARY TABLE")
         if word in _OBJECTS:
             kind = StatementKind.ROWS if words[0] == "CREATE" and _has_query(text, at[place]) else StatementKind.DDL
-            return _read_table_statement(kind, f"{words[0]} TABLE", text, words[place:], at[place:], schema)
+            return _read_table_statement(kind, f"{begin} TABLE", text, words[place:], at[place:], schema)
         if word in _SCHEMAS and words[0] in ("CREATE", "DROP"):
-            found = _read_table_statement(StatementKind.DDL, f"{words[0]} {word}", text, words[place:], at[place:], "")
+            found = _read_table_statement(StatementKind.DDL, f"{begin} {word}", text, words[place:], at[place:], "")
             return found._replace(schema=found.table, table="")
         if word not in _BEFORE_OBJECT:
             break

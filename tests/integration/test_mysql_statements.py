@@ -60,6 +60,31 @@ def test_the_table_that_is_exchanged_for_a_partition_is_told_too(every_schema: S
     ]
 
 
+@pytest.mark.behaviour("B8")
+def test_what_a_new_table_or_schema_replaces_is_told(schema: Schema, caplog: pytest.LogCaptureFixture) -> None:
+    """MariaDB alone has such statements. The rows and tables of before go with them."""
+    other = f"{schema.name}_other"
+    schema.execute(f"CREATE DATABASE {other}", TABLE.format("t"), *(TABLE.format(f"{other}.{one}") for one in "uv"))
+    caplog.set_level(logging.INFO)
+    try:
+        with streaming(schema, tables=[f"{schema.name}.t", f"{other}.*"]) as source:
+            schema.execute(
+                *(f"INSERT INTO {table} (id) VALUES (1)" for table in ("t", f"{other}.u", f"{other}.v")),
+                f"CREATE OR REPLACE {TABLE.format('t').removeprefix('CREATE ')}",
+                f"CREATE OR REPLACE DATABASE {other}",
+            )
+            statements = [one for batch in read_all(source, schema) for one in batch.statements]
+    finally:
+        schema.execute(f"DROP DATABASE {other}")
+    table, database = f"CREATE OR REPLACE TABLE {schema.name}.t", f"CREATE OR REPLACE DATABASE {other}"
+    assert [(str(one.relation), one.text) for one in statements] == [
+        (f"{schema.name}.t", table),
+        (f"{other}.u", database),
+        (f"{other}.v", database),
+    ]
+    assert told(caplog) == [f"source db1: {table}", f"source db1: {database}"]
+
+
 ODD = (
     "CREATE VIEW v AS SELECT id FROM t",
     "CREATE TRIGGER counted AFTER INSERT ON t FOR EACH ROW SET @rows = COALESCE(@rows, 0) + 1",

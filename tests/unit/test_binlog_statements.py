@@ -11,7 +11,7 @@ from psql_streamer.binlog.statements import StatementKind, read_statement
     ("text", "words", "schema", "table"),
     [
         ("CREATE TABLE t (id INT)", "CREATE TABLE", "a", "t"),
-        ("create or replace table if not exists `b`.`t 1` (id INT)", "CREATE TABLE", "b", "t 1"),
+        ("create or replace table if not exists `b`.`t 1` (id INT)", "CREATE OR REPLACE TABLE", "b", "t 1"),
         ("/*My comment*/ CREATE TABLE t (id INT)", "CREATE TABLE", "a", "t"),
         ("--\nCREATE TABLE t (id INT)", "CREATE TABLE", "a", "t"),
         ("ALTER TABLE `a``b` ADD c INT", "ALTER TABLE", "a", "a`b"),
@@ -99,6 +99,7 @@ def test_tables_of_a_session_are_nobody_elses(text: str) -> None:
         ("ALTER TABLE t/*secret*/ADD b INT", "ALTER TABLE a.t"),
         ("ALTER TABLE t ADD a INT DEFAULT 'secret'", "ALTER TABLE a.t"),
         ("DROP DATABASE d", "DROP DATABASE d"),
+        ("CREATE OR REPLACE DATABASE d", "CREATE OR REPLACE DATABASE d"),
         ("CREATE USER u IDENTIFIED BY 'secret'", "CREATE USER"),
         ("ALTER", "ALTER"),
     ],
@@ -161,7 +162,7 @@ def test_what_becomes_of_a_statement(text: str, kind: StatementKind) -> None:
     [
         ("INSERT INTO t VALUES (1)", "INSERT", "t"),
         ("CREATE TABLE t AS SELECT 1", "CREATE TABLE", "t"),
-        ("CREATE OR REPLACE TABLE t (a INT COMMENT 'it\\'s') (SELECT 1 AS a)", "CREATE TABLE", "t"),
+        ("CREATE OR REPLACE TABLE t (a INT COMMENT 'it\\'s') (SELECT 1 AS a)", "CREATE OR REPLACE TABLE", "t"),
         ("CREATE TABLE IF NOT EXISTS t WITH c AS (SELECT 1) SELECT * FROM c", "CREATE TABLE", "t"),
         ("CREATE TABLE t VALUES ROW(1), ROW(2)", "CREATE TABLE", "t"),
         ("CREATE TABLE t AS VALUES (1)", "CREATE TABLE", "t"),
