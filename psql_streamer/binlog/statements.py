@@ -83,7 +83,9 @@ _CALLS = {"SELECT", "DO"}
 """A call of a stored function stands in the binlog if the function changes rows, and these are not there."""
 
 _TABLE_STATEMENTS = {"CREATE", "ALTER", "DROP", "RENAME"}
-_OBJECTS = {"TABLE", "TABLES"}
+_OBJECTS = {"TABLE": "TABLE", "TABLES": "TABLE", "SEQUENCE": "SEQUENCE"}
+"""As they are shown. A sequence of MariaDB is a table of one row."""
+
 _SCHEMAS = {"DATABASE", "SCHEMA"}
 _DROP_SCHEMA = {f"{begin} {word}" for begin in ("DROP", "CREATE OR REPLACE") for word in ("DATABASE", "SCHEMA")}
 _INTO = {"INSERT", "REPLACE"}
@@ -162,10 +164,10 @@ def _read_ddl_statement(text: bytes, words: list[str], at: list[int], schema: st
     begin = " ".join(words[:3]) if words[1:3] == ["OR", "REPLACE"] else words[0]
     for place, word in enumerate(words[1:], 1):
         if word in _OBJECTS and "TEMPORARY" in words[1:place]:
-            return Statement(StatementKind.OTHER, f"{words[0]} TEMPORARY TABLE")
+            return Statement(StatementKind.OTHER, f"{words[0]} TEMPORARY {_OBJECTS[word]}")
         if word in _OBJECTS:
             kind = StatementKind.ROWS if words[0] == "CREATE" and _has_query(text, at[place]) else StatementKind.DDL
-            return _read_table_statement(kind, f"{begin} TABLE", text, words[place:], at[place:], schema)
+            return _read_table_statement(kind, f"{begin} {_OBJECTS[word]}", text, words[place:], at[place:], schema)
         if word in _SCHEMAS and words[0] in ("CREATE", "DROP"):
             found = _read_table_statement(StatementKind.DDL, f"{begin} {word}", text, words[place:], at[place:], "")
             return found._replace(schema=found.table, table="")
@@ -308,7 +310,12 @@ def _find_inner_statement(text: bytes, at: int) -> int | None:
     return next((word.end for word in _find_bare_words(text, at) if word.text == "FOR" and not word.depth), None)
 
 
-_OF_SEVERAL = {"DROP TABLE": _find_other_tables, _RENAME: _find_other_tables, _ALTER: _find_new_name}
+_OF_SEVERAL = {
+    "DROP TABLE": _find_other_tables,
+    "DROP SEQUENCE": _find_other_tables,
+    _RENAME: _find_other_tables,
+    _ALTER: _find_new_name,
+}
 
 
 def _resolve_name(found: re.Match[bytes], schema: str) -> tuple[str, str]:

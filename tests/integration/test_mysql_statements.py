@@ -85,6 +85,18 @@ def test_what_a_new_table_or_schema_replaces_is_told(schema: Schema, caplog: pyt
     assert told(caplog) == [f"source db1: {table}", f"source db1: {database}"]
 
 
+@pytest.mark.behaviour("B8")
+def test_statements_about_a_sequence_are_told(schema: Schema) -> None:
+    """They change its row, and the binary log has no row of it."""
+    about = [f"{words} SEQUENCE {schema.name}.s" for words in ("CREATE", "ALTER", "CREATE OR REPLACE", "DROP")]
+    with streaming(schema) as source:
+        schema.execute(about[0], "SELECT NEXTVAL(s)", f"{about[1]} RESTART 50", about[2], about[3])
+        batches = read_all(source, schema)
+    assert [(str(one.relation), one.text) for batch in batches for one in batch.statements] == [
+        (f"{schema.name}.s", text) for text in about
+    ]
+
+
 ODD = (
     "CREATE VIEW v AS SELECT id FROM t",
     "CREATE TRIGGER counted AFTER INSERT ON t FOR EACH ROW SET @rows = COALESCE(@rows, 0) + 1",
