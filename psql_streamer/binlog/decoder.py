@@ -400,7 +400,8 @@ class Decoder:
                 f"the binlog has {statement.words} in {query.schema!r} as a statement, not as rows, of session "
                 f"{query.thread_id} before {self._stream}: {hide_values(query.statement)}",
                 "SET GLOBAL binlog_format=ROW, find the session that sets it otherwise (while it lives, it is in "
-                "information_schema.PROCESSLIST), and start behind that place",
+                "information_schema.PROCESSLIST), and start behind that place; if its format is ROW, the table may be "
+                "one that MariaDB writes as statements alone, which check names",
             )
 
     # Rows.

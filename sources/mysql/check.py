@@ -29,6 +29,12 @@ _KEYED = "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.STATISTICS WHE
 """Names are compared here: the catalog of MariaDB does it whatever their case, where `t` and `T` may be two tables."""
 
 
+_TRANSACTION_PRECISE = """
+    SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS
+    WHERE GENERATION_EXPRESSION = 'ROW START' AND DATA_TYPE = 'bigint'
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Setting:
     """A variable of the server. fits: whether a value is right."""
@@ -89,6 +95,7 @@ def check_source(source: str, options: MysqlOptions, connector: Connector, wante
             yield from _check_relayed(asking)
             yield from _check_server_ids(asking, options.server_id)
             yield from _check_tables(asking, wanted)
+            yield from _check_statement_tables(asking)
             yield from find_untold(asking, source, options, wanted).findings
             yield from check_snapshot(asking, options.snapshot, wanted)
     except SourceError as error:
@@ -235,3 +242,16 @@ def _check_tables(asking: Session, wanted: Wanted) -> Iterator[Finding]:
                 f"{schema}.{table} has no primary key: its events have no key",
                 f"ALTER TABLE {schema}.{table} ADD PRIMARY KEY (...), or leave the table out (excludeTables)",
             )
+
+
+def _check_statement_tables(asking: Session) -> Iterator[Finding]:
+    """MariaDB has no row events for a history by numbers of transactions (MariaDB documentation, "System-Versioned
+    Tables"). Whether such a table is wanted makes no difference: a statement may change others, too.
+    """
+    for schema, table in sorted(asking.read_rows(_TRANSACTION_PRECISE)) if asking.is_mariadb else ():
+        yield Finding(
+            Severity.ERROR,
+            f"{schema}.{table} keeps its history by transactions (ROW START is BIGINT): the server writes changes of "
+            "it as statements whatever binlog_format is, and the first one stops the source",
+            "keep its history by TIMESTAMP(6), or drop the table's system versioning",
+        )

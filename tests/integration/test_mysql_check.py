@@ -174,6 +174,23 @@ def test_a_replica_that_does_not_log_what_it_gets_is_told() -> None:
     assert found.startswith("warning: the server is a replica and log_slave_updates is OFF: "), found
 
 
+@pytest.mark.behaviour("B5", "B6")
+def test_a_table_that_the_server_writes_as_statements_alone_is_named(schema: Schema) -> None:
+    schema.execute(
+        "CREATE TABLE other (id INT PRIMARY KEY)",
+        "CREATE TABLE dated (id INT PRIMARY KEY) WITH SYSTEM VERSIONING",
+        "CREATE TABLE precise (id INT PRIMARY KEY, a BIGINT UNSIGNED GENERATED ALWAYS AS ROW START, "
+        "b BIGINT UNSIGNED GENERATED ALWAYS AS ROW END, PERIOD FOR SYSTEM_TIME (a, b)) WITH SYSTEM VERSIONING",
+    )
+    options = {"tables": [f"{schema.name}.other"]}
+    [found] = findings(schema, **options)
+    assert found.startswith(f"error: {schema.name}.precise keeps its history by transactions (ROW START is BIGINT)")
+    with streaming(schema, **options) as source:
+        schema.execute("INSERT INTO precise (id) VALUES (1)")
+        with pytest.raises(SourceRefused, match=r"as a statement, not as rows, .* which check names"):
+            read_all(source, schema)
+
+
 @pytest.mark.behaviour("B6")
 def test_tables_without_a_key_are_named(every_schema: Schema) -> None:
     every_schema.execute("CREATE TABLE keyless (id INT)")
