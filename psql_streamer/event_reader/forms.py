@@ -318,7 +318,7 @@ def _convert_debezium(event: _Debezium) -> Parsed:
     commit: int | None
     place: int | None
     transaction: str | None
-    if source.file:
+    if source.file and source.connector in _OF_BINARY_LOGS:
         log = locate_in_binary_log(source.gtid, source.file, source.pos, None, source.server_id, source.connector)
         origin, schema = log.make_origin("", source.db)._replace(encoded=True), source.db
         commit, place, transaction = read_gtid_number(source.gtid), log.place, log.id

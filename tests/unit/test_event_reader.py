@@ -849,6 +849,17 @@ def test_a_sequence_of_debezium_that_is_none_is_refused(sequence: str) -> None:
     assert reason == "its source.sequence is not a list of LSNs"
 
 
+@pytest.mark.parametrize("connector", ["postgresql", "oracle"])
+def test_a_file_that_a_connector_without_binary_logs_names_is_no_binary_log(connector: str) -> None:
+    source = {"connector": connector, "ts_ms": 1, "db": "d", "schema": "s", "table": "t", "lsn": 2, "txId": 3}
+    first, second = (
+        {"op": "c", "source": source | {"file": file, "pos": 4}, "before": None, "after": {"id": 1}}
+        for file in ("", "bin.000001")
+    )
+    plain, named = (again([Record(b'{"id":1}', json.dumps(event).encode())]) for event in (first, second))
+    assert event_of(named[0]) == event_of(plain[0])
+
+
 UUIDS = [
     "x" * 36,
     '","Columns":{"id":666},"Tbl":"xxxxxx',
