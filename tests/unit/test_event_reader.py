@@ -860,6 +860,19 @@ def test_a_file_that_a_connector_without_binary_logs_names_is_no_binary_log(conn
     assert event_of(named[0]) == event_of(plain[0])
 
 
+OF_BINARY_LOGS = [
+    {"op": "m", "source": {"connector": "mysql", "ts_ms": 1, "db": "d"}, "message": {"prefix": "p", "content": "YQ=="}},
+    {"Table": "", "Action": "message", "Prefix": "p", "Content": "a", "Seq": 0, "Commit": 5}
+    | {"Timestamp": "2026-11-22T10:00:00Z", "GTID": "1-1-1", "File": "bin.000001", "Position": 4},
+]
+
+
+@pytest.mark.parametrize("event", OF_BINARY_LOGS, ids=["debezium", "event"])
+def test_a_message_of_a_binary_log_is_refused_as_debezium_cannot_write_it(event: dict[str, Any]) -> None:
+    ((_, reason),) = read([Record(None, json.dumps(event).encode())]).refused
+    assert reason == "it is a logical message, and a binary log has none"
+
+
 UUIDS = [
     "x" * 36,
     '","Columns":{"id":666},"Tbl":"xxxxxx',
