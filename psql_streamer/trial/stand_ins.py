@@ -10,9 +10,10 @@ import hmac
 import re
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
+from functools import partial
 from random import Random
 
 from psql_streamer.pgtype import JsonForm, Logical, PgType
@@ -22,7 +23,7 @@ _LONGER_BY = 6
 _LOWER, _UPPER, _HEX = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789abcdef"
 _OTHER_LOWER, _OTHER_UPPER = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞ"
 _INTEGER_LIMITS = (32767, 2147483647, 4294967295, 9223372036854775807, 18446744073709551615)
-_FIRST_DAY, _DAYS, _LEAP_DAY = date(1970, 1, 1), 24_000, (2, 29)
+_LEAP_DAY = (2, 29)
 
 _MOMENT = re.compile(r"(\d{4,})-\d\d-\d\d|(?<![-+\d:])(\d\d):\d\d:\d\d(?:\.(\d+))?")
 _INTERVAL = re.compile(r"(\d+):\d\d:\d\d|\d+")
@@ -50,6 +51,7 @@ class StandIns:
         self._secret = secrets.token_bytes(32)
         self._made: dict[tuple[str, str], str] = {}
         self._taken: dict[str, set[str]] = defaultdict(set)
+        self._attempts: dict[tuple[_Make, str], int] = defaultdict(lambda: _STAND_IN_ATTEMPTS)
 
     def replace_text(self, text: str, kind: PgType | None) -> str:
         """The stand-in of a text form."""
@@ -80,17 +82,24 @@ class StandIns:
         return self._made[key]
 
     def _make_stand_in(self, text: str, group: str, make: _Make) -> str:
-        """One that stands in for nothing else. Where there are too few, it is a character longer."""
-        taken, longer = self._taken[group], text
-        for _ in range(_LONGER_BY):
-            for attempt in range(_STAND_IN_ATTEMPTS):
-                found = make(longer, self._make_random(group, text, attempt))
-                if found not in taken:
-                    return found
-            if group not in ("integer", "text"):
-                break
-            longer += longer[-1:]
+        """One that stands in for nothing else. Where there are too few, it is a character longer, or a date farther
+        away.
+        """
+        for like, draw in _list_ways(text, group, make):
+            found = self._draw_free(text, like, group, draw)
+            if found is not None:
+                return found
         return make(text, self._make_random(group, text, 0))
+
+    def _draw_free(self, text: str, like: str, group: str, make: _Make) -> str | None:
+        taken, shape = self._taken[group], (make, _find_shape(like))
+        for attempt in range(self._attempts[shape]):
+            found = make(like, self._make_random(group, text, attempt))
+            if found not in taken:
+                return found
+        # Hardly one of this shape is left, and many values may follow: the next one does not search for it as long.
+        self._attempts[shape] = max(1, self._attempts[shape] // 2)
+        return None
 
     def _make_random(self, group: str, text: str, attempt: int) -> Random:
         given = f"{group}\0{attempt}\0{text}".encode("utf-8", "surrogateescape")
@@ -145,6 +154,21 @@ class StandIns:
             return "true" if self._find(found[0][0], *_BOOLEAN) == "t" else "false"
 
         return _JSON.sub(other, text)
+
+
+def _list_ways(text: str, group: str, make: _Make) -> Iterator[tuple[str, _Make]]:
+    """What a stand-in may be like and what draws it, one after the other until there is one that is free."""
+    yield text, make
+    if group == "moment":
+        yield text, _draw_distant_moment
+    elif group in ("integer", "text"):
+        for longer in range(1, _LONGER_BY):
+            yield text + text[-1:] * longer, make
+
+
+def _find_shape(text: str) -> str:
+    """Equal for texts whose stand-ins are the same ones."""
+    return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "0", text))
 
 
 def _quote_element(text: str) -> str:
@@ -213,12 +237,12 @@ def _draw_number_part(found: re.Match[str], text: str, draw: Random) -> str:
     )
 
 
-def _draw_moment(text: str, draw: Random) -> str:
-    """A date between 1970 and 2035, a time of a day. The zone stays."""
+def _draw_moment_between(first: date, end: date, text: str, draw: Random) -> str:
+    """A date before the end, a time of a day. The zone stays."""
 
     def other(found: re.Match[str]) -> str:
         if found[1]:
-            day = _FIRST_DAY + timedelta(days=draw.randrange(_DAYS))
+            day = first + timedelta(days=draw.randrange((end - first).days))
             if (day.month, day.day) == _LEAP_DAY and text.endswith("BC"):  # 2029 BC has one, 2028 BC has none
                 day -= timedelta(days=1)
             return ("1" + found[1][1:-4] if len(found[1]) > len("2000") else "") + day.isoformat()
@@ -227,6 +251,11 @@ def _draw_moment(text: str, draw: Random) -> str:
         return clock + fraction
 
     return _MOMENT.sub(other, text)
+
+
+_draw_moment = partial(_draw_moment_between, date(1970, 1, 1), date(2036, 1, 1))
+# Of the Gregorian calendar, and before Christ not earlier than PostgreSQL's timestamps begin.
+_draw_distant_moment = partial(_draw_moment_between, date(1600, 1, 1), date(4600, 1, 1))
 
 
 def _draw_interval(text: str, draw: Random) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date, timedelta
 from decimal import Decimal
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -14,6 +16,18 @@ from psql_streamer.pgtype import JsonForm, PgType
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from psql_streamer.trial.scrubbing import Scrubber
 from psql_streamer.trial.stand_ins import StandIns
+
+
+def count_draws(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Has one element for each draw from now on."""
+    drawn: list[object] = []
+
+    def note(seed: bytes) -> Random:
+        drawn.append(None)
+        return Random(seed)
+
+    monkeypatch.setattr("psql_streamer.trial.stand_ins.Random", note)
+    return drawn
 
 
 def kind_of(name: str) -> PgType:
@@ -70,6 +84,23 @@ def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> 
     made = [one.replace_text(str(number), kind_of(name)) for number in range(1, 1000)]
     assert len(set(made)) == (999 if name != "numeric" else len(set(made)))
     assert all(-(2**15) <= int(text) < 2**15 for text in made)
+
+
+def test_each_of_many_dates_has_a_stand_in_of_its_own_that_is_found_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = count_draws(monkeypatch)
+    first = date(1900, 1, 1)
+    dates = [(first + timedelta(days=number)).isoformat() for number in range(26_000)]
+    one = StandIns()
+    assert len({one.replace_text(text, kind_of("date")) for text in dates}) == len(dates)
+    assert len(drawn) < 10 * len(dates)
+
+
+def test_values_of_a_shape_of_which_no_stand_in_is_left_are_not_searched_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = count_draws(monkeypatch)
+    one = StandIns()
+    for number in range(5000):
+        one.replace_text(f"{number % 9 + 1}.{number:04}e+20", kind_of("float8"))
+    assert len(drawn) < 10 * 5000
 
 
 @pytest.mark.parametrize("name", ["date", "timestamp"])
