@@ -261,7 +261,9 @@ _draw_distant_moment = partial(_draw_moment_between, date(1600, 1, 1), date(4600
 def _draw_interval(text: str, draw: Random) -> str:
     def other(found: re.Match[str]) -> str:
         if found[1]:
-            return f"{_draw_characters(found[1], draw)}:{draw.randrange(60):02}:{draw.randrange(60):02}"
+            digits = _draw_characters(found[1], draw)
+            hours = "1" + digits[1:] if len(digits) >= len("2562047788") else digits  # as many may be the most
+            return f"{hours}:{draw.randrange(60):02}:{draw.randrange(60):02}"
         most = len("178000000")  # years; a number as long may be the largest
         return "10" + _draw_characters(found[0][2:], draw) if len(found[0]) >= most else _draw_digits(found[0], draw)
 

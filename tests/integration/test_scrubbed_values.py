@@ -64,6 +64,19 @@ def test_a_stand_in_is_of_the_type(shared_database: Database, kind: PgType) -> N
     _require_values(shared_database, sql_type, kind, _texts(shared_database, sql_type, EDGES[kind.name]))
 
 
+@pytest.mark.parametrize(
+    ("name", "literals"),
+    [
+        ("interval", ("'1 mon -2562047787:59:59'", "'2562047788:00:54.775807'")),
+    ],
+)
+def test_a_stand_in_of_a_value_that_is_seldom_is_of_the_type(
+    shared_database: Database, name: str, literals: tuple[str, ...]
+) -> None:
+    [kind] = [one for one in BUILT_IN if one.name == name]
+    _require_values(shared_database, name, kind, _texts(shared_database, name, literals))
+
+
 @pytest.mark.parametrize(("sql_type", "literals"), WITH_MODIFIERS)
 def test_a_stand_in_keeps_to_the_modifier_of_its_type(
     shared_database: Database, sql_type: str, literals: tuple[str, ...]
