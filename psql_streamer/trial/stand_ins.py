@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
+from ipaddress import ip_network
 from random import Random
 
 from psql_streamer.pgtype import JsonForm, Logical, PgType
@@ -285,11 +286,29 @@ def _draw_bytes(text: str, draw: Random) -> str:
 
 
 def _draw_address(text: str, draw: Random) -> str:
-    """Of a network or a host. Zeros stay, and so does the length of the prefix."""
+    """Of a network or a host. Zeros stay, and so does the length of the prefix: what is a network stands for one."""
     address, slash, prefix = text.partition("/")
-    if ":" in address:
-        return _draw_hexadecimal(address, draw) + slash + prefix
-    return re.sub(r"[1-9]\d*", lambda _: str(draw.randint(1, 254)), address) + slash + prefix
+    groups, colon, last = address.rpartition(":")
+    octets = last if "." in last else ""  # the end of a mapped address is written as IPv4 writes it
+    made = (
+        re.sub(r"[0-9a-f]+", lambda found: _draw_group(found[0], draw), groups + colon + last.removesuffix(octets))
+        + re.sub(r"[1-9]\d*", lambda _: str(draw.randint(1, 254)), octets)
+        + slash
+        + prefix
+    )
+    return made if not slash or _is_network(made) or not _is_network(text) else str(ip_network(made, strict=False))
+
+
+def _draw_group(group: str, draw: Random) -> str:
+    return group if group == "0" else draw.choice(_HEX[1:]) + _draw_hexadecimal(group[1:], draw)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _draw_markup(text: str, draw: Random) -> str:

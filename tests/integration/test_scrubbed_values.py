@@ -67,6 +67,8 @@ def test_a_stand_in_is_of_the_type(shared_database: Database, kind: PgType) -> N
 @pytest.mark.parametrize(
     ("name", "literals"),
     [
+        ("inet", ("'::ffff:192.168.0.1'", "'::10.255.0.41/74'", "'::'", "'0.0.0.0/0'")),
+        ("cidr", ("'10.128.0.0/9'", "'1.10.0.0/15'", "'172.16.0.0/12'", "'2001:8000::/17'", "'::ffff:10.10.0.0/111'")),
         ("interval", ("'1 mon -2562047787:59:59'", "'2562047788:00:54.775807'")),
     ],
 )

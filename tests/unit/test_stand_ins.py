@@ -78,6 +78,12 @@ def test_equal_values_stay_equal_wherever_they_are_and_others_differ() -> None:
     assert one.replace_text("{77,5}", BY_OID[1007]).startswith("{" + one.replace_text("77", kind_of("int4")))
 
 
+def test_an_address_of_six_has_no_zero_in_front_that_makes_it_equal_to_another_one() -> None:
+    one = StandIns()
+    made = [one.replace_text(f"2001:db8::{number:x}", kind_of("inet")) for number in range(1, 256)]
+    assert [text for text in made if re.search(r"(^|:)0", text)] == []
+
+
 @pytest.mark.parametrize("name", ["int2", "text", "numeric"])
 def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> None:
     one = StandIns()
