@@ -24,9 +24,12 @@ _LONGER_BY = 6
 _LOWER, _UPPER, _HEX = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789abcdef"
 _OTHER_LOWER, _OTHER_UPPER = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞ"
 _INTEGER_LIMITS = (32767, 2147483647, 4294967295, 9223372036854775807, 18446744073709551615)
-_LEAP_DAY = (2, 29)
+_LEAP_DAY, _DAYS_OF_400_YEARS = (2, 29), 146097
 
 _MOMENT = re.compile(r"(\d{4,})-\d\d-\d\d|(?<![-+\d:])(\d\d):\d\d:\d\d(?:\.(\d+))?")
+_MOMENT_PARTS = re.compile(
+    r"(?:(\d{4,})-(\d\d)-(\d\d))? ?(?:(\d\d):(\d\d):(\d\d(?:\.\d+)?)([-+]\d\d(?::\d\d){0,2})?)?( BC)?"
+)
 _INTERVAL = re.compile(r"(\d+):\d\d:\d\d|\d+")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _JSON = re.compile(rf'"((?:[^"\\]|\\.)*)"(\s*:)?|({_NUMBER.pattern})|true|false')
@@ -337,20 +340,36 @@ def _draw_bound(bound: str, draw: Random) -> str:
     text, quote = (bound[1:-1], '"') if bound.startswith('"') else (bound, "")
     if text in _NO_NUMBERS:
         return bound
-    if re.match(r"\d{4,}-\d\d-\d\d", text):
+    if _MOMENT.match(text):
         return quote + _draw_moment(text, draw) + quote
     number = _NUMBER.fullmatch(text)
     make = _draw_characters if number is None else _draw_integer if text.lstrip("-").isdigit() else _draw_number
     return quote + make(text, draw) + quote
 
 
-def _find_place(bound: str) -> tuple[Decimal, str]:
-    """Where a bound stands among others of its kind."""
-    text = bound.strip('"')
-    ends = {"-infinity": Decimal("-1e99"), "infinity": Decimal("1e99"), "nan": Decimal("2e99")}
-    if (end := ends.get(text.lower())) is not None:
-        return end, ""
-    return (Decimal(text), "") if _NUMBER.fullmatch(text) else (Decimal(0), text)
+def _find_place(bound: str) -> tuple[Decimal, Decimal, str]:
+    """Where a bound stands among others of its kind. NaN is behind infinity."""
+    text, middle, none = bound.strip('"'), Decimal(0), Decimal(0)
+    if text.lower() in ("infinity", "-infinity"):
+        return Decimal(text), none, ""
+    if text == "NaN":
+        return Decimal("Infinity"), Decimal(1), ""
+    if moment := _MOMENT_PARTS.fullmatch(text):
+        return middle, _count_seconds(moment), ""
+    return (middle, Decimal(text), "") if _NUMBER.fullmatch(text) else (middle, none, text)
+
+
+def _count_seconds(moment: re.Match[str]) -> Decimal:
+    """In the order of moments, whatever year and zone they are in."""
+    year, month, day, hours, minutes, seconds, zone = moment.group(1, 2, 3, 4, 5, 6, 7)
+    days = 0
+    if year:
+        astronomical = 1 - int(year) if moment[8] else int(year)
+        cycles, within = divmod(astronomical, 400)
+        days = cycles * _DAYS_OF_400_YEARS + date(400 + within, int(month), int(day)).toordinal()
+    sign, *offset = (1, 0) if zone is None else (int(zone[0] + "1"), *map(int, zone[1:].split(":")))
+    east = sum(part * unit for part, unit in zip(offset, (3600, 60, 1), strict=False))
+    return 86400 * days + 3600 * int(hours or 0) + 60 * int(minutes or 0) + Decimal(seconds or 0) - sign * east
 
 
 def _draw_figure(text: str, draw: Random) -> str:

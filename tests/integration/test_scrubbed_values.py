@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg2
 import pytest
 
-from psql_streamer.pgtype import PgType
+from psql_streamer.pgtype import JsonForm, PgType
 from psql_streamer.pgtypes.builtin import BUILT_IN, BY_OID
 from psql_streamer.trial.stand_ins import StandIns
 from sources.postgres.catalog import Catalog
@@ -69,6 +69,13 @@ def test_a_stand_in_is_of_the_type(shared_database: Database, kind: PgType) -> N
     [
         ("inet", ("'::ffff:192.168.0.1'", "'::10.255.0.41/74'", "'::'", "'0.0.0.0/0'")),
         ("cidr", ("'10.128.0.0/9'", "'1.10.0.0/15'", "'172.16.0.0/12'", "'2001:8000::/17'", "'::ffff:10.10.0.0/111'")),
+        (
+            "daterange",
+            ("'[0044-03-15 BC,2024-01-01)'", "'[0099-03-15 BC,0044-03-15 BC)'", "'[2024-01-01,20240-01-01)'"),
+        ),
+        ("tsrange", ("'[0044-03-15 10:00:00.5 BC,0044-03-15 11:00:00 BC)'", "'(-infinity,0044-03-15 10:00:00 BC]'")),
+        ("datemultirange", ("'{[0044-03-15 BC,2024-01-01),[2025-01-01,20240-01-01)}'",)),
+        ("numrange", ("('[1' || repeat('0', 120) || ',infinity]')", "'[-infinity,NaN]'", "'[infinity,NaN)'")),
         ("interval", ("'1 mon -2562047787:59:59'", "'2562047788:00:54.775807'")),
     ],
 )
@@ -77,6 +84,19 @@ def test_a_stand_in_of_a_value_that_is_seldom_is_of_the_type(
 ) -> None:
     [kind] = [one for one in BUILT_IN if one.name == name]
     _require_values(shared_database, name, kind, _texts(shared_database, name, literals))
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "texts"),
+    [
+        ("timerange", ["[10:00:00,10:00:01.5)", "(,23:59:59]"]),
+        ("timetzrange", ["[10:00:00+14,10:00:00-12)", "[10:00:00+05:45,23:59:59.5-03:30)"]),
+    ],
+)
+def test_a_stand_in_of_a_range_of_times_has_its_bounds_in_order(
+    shared_database: Database, sql_type: str, texts: list[str]
+) -> None:
+    _require_values(shared_database, sql_type, PgType(sql_type, 16500, 16501, JsonForm.TEXT), texts * 3)
 
 
 @pytest.mark.parametrize(("sql_type", "literals"), WITH_MODIFIERS)
@@ -124,4 +144,7 @@ def test_a_stand_in_of_an_array_has_as_many_elements(shared_database: Database, 
 def shared_database(postgres: str) -> Iterator[Database]:
     with fresh_database(postgres, f"test_{uuid.uuid4().hex[:12]}") as made:
         made.execute(CUSTOM_TYPES)
+        made.execute(
+            "CREATE TYPE timerange AS RANGE (subtype = time); CREATE TYPE timetzrange AS RANGE (subtype = timetz)"
+        )
         yield made
