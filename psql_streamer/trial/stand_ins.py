@@ -36,6 +36,7 @@ _JSON = re.compile(rf'"((?:[^"\\]|\\.)*)"(\s*:)?|({_NUMBER.pattern})|true|false'
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _HSTORE = re.compile(rf"({_QUOTED}\s*=>\s*)({_QUOTED})")
 _ARRAY_ELEMENT = re.compile(rf'({_QUOTED})|[^{{}},;"]+')
+_ARRAY_BOX = re.compile(r'()[^{};"]+')
 _FIELD = re.compile(r'("(?:[^"\\]|\\.|"")*")|[^,()"]+')
 _BOUND = r'"(?:[^"\\]|\\.|"")*"|[^",\[\]()]*'
 _RANGE = re.compile(rf"([\[(])({_BOUND}),({_BOUND})([\])])")
@@ -119,9 +120,13 @@ class StandIns:
         def other(found: re.Match[str]) -> str:
             if found[1]:
                 return self._replace_quoted(found[1], element)
-            return found[0] if found[0] == "NULL" else _quote_if_needed(self.replace_text(found[0], element))
+            if found[0] == "NULL":
+                return found[0]
+            made = self.replace_text(found[0], element)
+            return made if element.name == "box" else _quote_if_needed(made)
 
-        return bounds + braces + _ARRAY_ELEMENT.sub(other, elements)
+        # Boxes have commas within and semicolons between them.
+        return bounds + braces + (_ARRAY_BOX if element.name == "box" else _ARRAY_ELEMENT).sub(other, elements)
 
     def _replace_composite(self, text: str, kind: PgType) -> str:
         """Fields are told by the commas before them."""
@@ -182,7 +187,7 @@ def _quote_element(text: str) -> str:
 
 
 def _quote_if_needed(text: str) -> str:
-    return _quote_element(text) if text == "NULL" or re.search(r"[{}(),;\"\\\s]", text) else text
+    return _quote_element(text) if text.upper() == "NULL" or re.search(r"[{}(),;\"\\\s]", text) else text
 
 
 def _draw_characters(text: str, draw: Random) -> str:

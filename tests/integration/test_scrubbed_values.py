@@ -127,6 +127,7 @@ def test_a_stand_in_is_of_a_type_of_ones_own(shared_database: Database, sql_type
         "ARRAY['plain', 'with \"quotes\"', 'back\\slash', 'NULL', '', NULL, 'a,b', '{}']",
         "ARRAY[[1.5, 2], [3, 4]]",
         "'[2:3]={7,8}'::int[]",
+        "ARRAY['(2,2),(0,0)', NULL, '(1.5,1e30),(-1,-2)']::box[]",
         "ARRAY['2024-02-29 12:00:00'::timestamp]",
         'ARRAY[\'{"a": [1, "x"]}\'::jsonb]',
     ],

@@ -84,6 +84,12 @@ def test_an_address_of_six_has_no_zero_in_front_that_makes_it_equal_to_another_o
     assert [text for text in made if re.search(r"(^|:)0", text)] == []
 
 
+def test_a_stand_in_that_reads_null_is_text_in_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = iter("null")
+    monkeypatch.setattr("psql_streamer.trial.stand_ins._draw_character", lambda *_: next(letters))
+    assert StandIns().replace_text("{acme}", BY_OID[1009]) == '{"null"}'
+
+
 @pytest.mark.parametrize("name", ["int2", "text", "numeric"])
 def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> None:
     one = StandIns()
