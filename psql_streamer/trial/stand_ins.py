@@ -24,6 +24,8 @@ _LONGER_BY = 6
 _LOWER, _UPPER, _HEX = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789abcdef"
 _OTHER_LOWER, _OTHER_UPPER = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞ"
 _INTEGER_LIMITS = (32767, 2147483647, 4294967295, 9223372036854775807, 18446744073709551615)
+_LAST_EXPONENTS = (-324, -45, 38, 308)  # of float8 and float4
+_DIGITS_OF_MONEY = len("9223372036854775807")
 _LEAP_DAY, _DAYS_OF_400_YEARS = (2, 29), 146097
 
 _MOMENT = re.compile(r"(\d{4,})-\d\d-\d\d|(?<![-+\d:])(\d\d):\d\d:\d\d(?:\.(\d+))?")
@@ -102,8 +104,8 @@ class StandIns:
             found = make(like, self._make_random(group, text, attempt))
             if found not in taken:
                 return found
-        # Hardly one of this shape is left, and many values may follow: the next one does not search for it as long.
-        self._attempts[shape] = max(1, self._attempts[shape] // 2)
+        # Few of this shape are left, and many values may follow: the next one does not search for them as long.
+        self._attempts[shape] = max(1, self._attempts[shape] * 19 // 20)
         return None
 
     def _make_random(self, group: str, text: str, attempt: int) -> Random:
@@ -224,9 +226,9 @@ def _draw_integer(text: str, draw: Random) -> str:
 def _draw_number(text: str, draw: Random) -> str:
     """The exponent stays. NaN and Infinity stay, too."""
     mantissa, mark, exponent = text.partition("e")
-    if not mark:
-        return re.sub(r"\d+", lambda found: _draw_number_part(found, mantissa, draw), mantissa)
-    if exponent.startswith("-"):  # it may be the type's last one, and so may the other
+    if not mark or int(exponent) not in _LAST_EXPONENTS:
+        return re.sub(r"\d+", lambda found: _draw_number_part(found, mantissa, draw), mantissa) + mark + exponent
+    if exponent.startswith("-"):
         return "9".join(re.split(r"\d", _draw_characters(mantissa, draw), maxsplit=1)) + mark + exponent
     return (
         re.sub(r"\d(\.\d)?", lambda found: "1.0" if found[1] else "1", _draw_characters(mantissa, draw), count=1)
@@ -387,8 +389,12 @@ def _draw_vector(text: str, draw: Random) -> str:
 
 
 def _draw_money(text: str, draw: Random) -> str:
-    """As the locale writes it. The first digit is 1, so that the largest amount stays in its range."""
-    return re.sub(r"\d", "1", _draw_characters(text, draw), count=1)
+    """As the locale writes it. Where there are as many digits as in the largest amount, the first one is 1."""
+    digits = re.sub(r"\D", "", text)
+    drawn = iter(
+        "1" + _draw_digits(digits, draw)[1:] if len(digits) >= _DIGITS_OF_MONEY else _draw_digits(digits, draw)
+    )
+    return re.sub(r"\d", lambda _: next(drawn), text)
 
 
 def _draw_bits(text: str, draw: Random) -> str:

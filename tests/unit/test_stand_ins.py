@@ -90,6 +90,15 @@ def test_a_stand_in_that_reads_null_is_text_in_an_array(monkeypatch: pytest.Monk
     assert StandIns().replace_text("{acme}", BY_OID[1009]) == '{"null"}'
 
 
+@pytest.mark.parametrize(
+    ("name", "form"), [("money", "${}.{:03}"), ("float8", "{}.{:03}e+20"), ("float4", "{}.{:03}e-10")]
+)
+def test_amounts_and_floats_with_exponents_use_all_digits(name: str, form: str) -> None:
+    one = StandIns()
+    made = {one.replace_text(form.format(number // 1000, number % 1000), kind_of(name)) for number in range(2000, 9000)}
+    assert len(made) == 7000
+
+
 @pytest.mark.parametrize("name", ["int2", "text", "numeric"])
 def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> None:
     one = StandIns()
@@ -111,7 +120,7 @@ def test_values_of_a_shape_of_which_no_stand_in_is_left_are_not_searched_long(mo
     drawn = count_draws(monkeypatch)
     one = StandIns()
     for number in range(5000):
-        one.replace_text(f"{number % 9 + 1}.{number:04}e+20", kind_of("float8"))
+        one.replace_text(f"{number % 9 + 1}.{number:04}e+308", kind_of("float8"))
     assert len(drawn) < 10 * 5000
 
 
