@@ -172,9 +172,22 @@ def _list_ways(text: str, group: str, make: _Make) -> Iterator[tuple[str, _Make]
     yield text, make
     if group == "moment":
         yield text, _draw_distant_moment
-    elif group in ("integer", "text"):
+    elif group == "integer":
+        yield from ((like, make) for like in _list_other_lengths(text))
+    elif group == "text":
         for longer in range(1, _LONGER_BY):
             yield text + text[-1:] * longer, make
+
+
+def _list_other_lengths(text: str) -> Iterator[str]:
+    """Integers with more digits, or fewer, that are of the same type."""
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    if digits.isdigit():
+        limit = _find_limit(int(digits) - bool(sign), len(digits))
+        longer = range(len(digits) + 1, len(digits) + _LONGER_BY)
+        for length in (*longer, *range(len(digits) - 1, 0, -1)):
+            if 10 ** (length - 1) <= limit:
+                yield f"{sign}1{'0' * (length - 1)}"
 
 
 def _find_shape(text: str) -> str:
@@ -218,9 +231,14 @@ def _draw_integer(text: str, draw: Random) -> str:
     if not digits.isdigit():
         return _draw_characters(text, draw)
     magnitude = int(digits) - bool(sign)
-    limit = next((one for one in _INTEGER_LIMITS if magnitude <= one), 10 ** len(digits))
+    limit = _find_limit(magnitude, len(digits))
     least = 10 ** (len(digits) - 1) if len(digits) > 1 or sign else 0
     return f"{sign}{draw.randint(least, max(least, min(limit, 10 ** len(digits) - 1)))}"
+
+
+def _find_limit(magnitude: int, digits: int) -> int:
+    """The largest integer of the smallest type that holds one."""
+    return next((one for one in _INTEGER_LIMITS if magnitude <= one), 10**digits)
 
 
 def _draw_number(text: str, draw: Random) -> str:

@@ -99,6 +99,13 @@ def test_amounts_and_floats_with_exponents_use_all_digits(name: str, form: str) 
     assert len(made) == 7000
 
 
+def test_integers_for_which_there_are_too_few_of_their_length_stay_in_their_type() -> None:
+    one = StandIns()
+    made = [int(one.replace_text(str(number), kind_of("int2"))) for number in range(10_000, 2**15)]
+    assert max(made) < 2**15
+    assert len(set(made)) == len(made)
+
+
 @pytest.mark.parametrize("name", ["int2", "text", "numeric"])
 def test_keys_stay_unique_where_there_are_as_many_as_digits_allow(name: str) -> None:
     one = StandIns()
