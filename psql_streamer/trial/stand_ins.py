@@ -18,6 +18,7 @@ from ipaddress import ip_network
 from random import Random
 
 from psql_streamer.pgtype import JsonForm, Logical, PgType
+from psql_streamer.pgtypes.builtin import BY_OID
 
 _STAND_IN_ATTEMPTS = 200
 _LONGER_BY = 6
@@ -455,9 +456,10 @@ def _choose_maker(kind: PgType | None) -> tuple[str, _Make]:
         return "text", _draw_characters
     if kind.labels:
         return f"enum {kind.oid}", lambda _, draw: draw.choice(kind.labels)
-    if kind.name in _BY_NAME:
-        return _BY_NAME[kind.name]
-    if kind.name.endswith("range"):
+    name = BY_OID[kind.base_oid].name if kind.base_oid in BY_OID else kind.name  # a domain has a name of its own
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if name.endswith("range"):
         return "range", _draw_range
     if kind.form is JsonForm.INTEGER:
         return "integer", _draw_integer

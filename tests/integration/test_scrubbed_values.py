@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from psql_streamer.pgtype import JsonForm, PgType
-from psql_streamer.pgtypes.builtin import BUILT_IN, BY_OID
+from psql_streamer.pgtypes.builtin import BUILT_IN, BY_OID, OIDS
 from psql_streamer.trial.stand_ins import StandIns
 from sources.postgres.catalog import Catalog
 from sources.postgres.server_types import ServerTypes
@@ -97,6 +97,16 @@ def test_a_stand_in_of_a_range_of_times_has_its_bounds_in_order(
     shared_database: Database, sql_type: str, texts: list[str]
 ) -> None:
     _require_values(shared_database, sql_type, PgType(sql_type, 16500, 16501, JsonForm.TEXT), texts * 3)
+
+
+@pytest.mark.parametrize(
+    ("base", "literal"), [("inet", "'192.168.0.17'"), ("daterange", "'[2024-01-01,2024-02-01)'"), ("line", "'{1,2,3}'")]
+)
+def test_a_stand_in_of_a_domain_is_of_the_type_that_it_is_over(
+    shared_database: Database, base: str, literal: str
+) -> None:
+    kind = PgType("d", 16600, 16601, JsonForm.TEXT, base_oid=OIDS[base])
+    _require_values(shared_database, base, kind, _texts(shared_database, base, (literal,)) * 3)
 
 
 @pytest.mark.parametrize(("sql_type", "literals"), WITH_MODIFIERS)
