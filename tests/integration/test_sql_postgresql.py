@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from psycopg2.extensions import connection
+from psycopg2.extensions import connection, parse_dsn
 from sqlalchemy.engine import Connection
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
@@ -511,6 +511,26 @@ def test_a_view_is_read_by_time_for_its_tables_are_not_known(orders: Database) -
     with orders.session() as late, polling(orders, {"table": "shown", "key": "id"}, settle="1s") as source:
         run(late, "INSERT INTO orders (note) VALUES ('late')")
         orders.execute("INSERT INTO orders (note) VALUES ('early')")
+        assert rows_of(read_quiet(source, 0.3)) == []
+        late.commit()
+        assert notes(source, 2) == ["late", "early"]
+
+
+def test_a_foreign_table_which_can_have_no_index_is_read_by_time(either_postgres: Database) -> None:
+    if not either_postgres.query("SELECT FROM pg_available_extensions WHERE name = 'postgres_fdw'"):
+        pytest.skip("this server has no postgres_fdw")
+    server = parse_dsn(either_postgres.dsn)
+    either_postgres.execute(
+        "CREATE TABLE orders (id bigserial PRIMARY KEY, note text); CREATE EXTENSION postgres_fdw;"
+        "CREATE SERVER itself FOREIGN DATA WRAPPER postgres_fdw OPTIONS "
+        f"(host '{server['host']}', port '{server['port']}', dbname '{server['dbname']}');"
+        "CREATE USER MAPPING FOR CURRENT_USER SERVER itself OPTIONS (password_required 'false');"
+        "CREATE FOREIGN TABLE shown (id bigint NOT NULL, note text) SERVER itself OPTIONS (table_name 'orders')"
+    )
+    entry = {"table": "shown", "key": "id"}
+    with either_postgres.session() as late, polling(either_postgres, entry, settle="1s") as source:
+        run(late, "INSERT INTO orders (note) VALUES ('late')")
+        either_postgres.execute("INSERT INTO orders (note) VALUES ('early')")
         assert rows_of(read_quiet(source, 0.3)) == []
         late.commit()
         assert notes(source, 2) == ["late", "early"]

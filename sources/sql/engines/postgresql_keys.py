@@ -47,7 +47,7 @@ bodies the server has parsed.
 """
 
 _KEYS = sa.text("""
-SELECT given.number, c.oid::text, c.relkind IN ('v', 'm'), row_security_active(c.oid),
+SELECT given.number, c.oid::text, c.relkind IN ('v', 'm', 'f'), row_security_active(c.oid),
     c.relkind IN ('r', 'f') AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),
     i.indexrelid::regclass::text, i.indisprimary,
     i.indisvalid AND i.indisready AND i.indislive AND i.indpred IS NULL AND i.indexprs IS NULL,
