@@ -86,7 +86,7 @@ def test_an_address_of_six_has_no_zero_in_front_that_makes_it_equal_to_another_o
 
 def test_a_stand_in_that_reads_null_is_text_in_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = iter("null")
-    monkeypatch.setattr("psql_streamer.trial.stand_ins._draw_character", lambda *_: next(letters))
+    monkeypatch.setattr("psql_streamer.trial.stand_in_draws._draw_character", lambda *_: next(letters))
     assert StandIns().replace_text("{acme}", BY_OID[1009]) == '{"null"}'
 
 
