@@ -613,6 +613,7 @@ POSTGRESQL = "postgresql"
 """The kind of PostgreSQL sources."""
 
 MYSQL, MARIADB = "mysql", "mariadb"
+OF_BINARY_LOGS = (MYSQL, MARIADB)
 """The kinds of sources that read a binary log."""
 
 

@@ -87,7 +87,7 @@ _OBJECTS = {"TABLE": "TABLE", "TABLES": "TABLE", "SEQUENCE": "SEQUENCE"}
 """As they are shown. A sequence of MariaDB is a table of one row."""
 
 _SCHEMAS = {"DATABASE", "SCHEMA"}
-_DROP_SCHEMA = {f"{begin} {word}" for begin in ("DROP", "CREATE OR REPLACE") for word in ("DATABASE", "SCHEMA")}
+_DROP_SCHEMA = {f"{begin} {word}" for begin in ("DROP", "CREATE OR REPLACE") for word in _SCHEMAS}
 _INTO = {"INSERT", "REPLACE"}
 """Those that name the one table that they change first."""
 

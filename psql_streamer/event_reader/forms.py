@@ -27,7 +27,7 @@ from psql_streamer.event_reader.parsed import (
 )
 from psql_streamer.event_reader.placeholders import is_placeholder
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import MARIADB, MYSQL, OUTSIDE, POSTGRESQL, Kind, Marker, RowOp, SnapshotRows
+from psql_streamer.model import MYSQL, OF_BINARY_LOGS, OUTSIDE, POSTGRESQL, Kind, Marker, RowOp, SnapshotRows
 
 Parse = Callable[[bytes], Parsed]
 """Raises NoEventError, or one of NOT_OF_THE_FORMAT, whose text is not to be shown, for what is not of the format."""
@@ -293,10 +293,6 @@ _decode_debezium = msgspec.json.Decoder(_Debezium).decode
 _decode_with_schema = msgspec.json.Decoder(_WithSchema).decode
 
 
-_OF_BINARY_LOGS = (MYSQL, MARIADB)
-"""Connectors whose `db` is the table's schema."""
-
-
 def _parse_debezium(value: bytes) -> Parsed:
     return _convert_debezium(_decode_debezium(value))
 
@@ -318,13 +314,14 @@ def _convert_debezium(event: _Debezium) -> Parsed:
     commit: int | None
     place: int | None
     transaction: str | None
-    if source.file and source.connector in _OF_BINARY_LOGS:
+    if source.file and source.connector in OF_BINARY_LOGS:
         log = locate_in_binary_log(source.gtid, source.file, source.pos, None, source.server_id, source.connector)
         origin, schema = log.make_origin("", source.db)._replace(encoded=True), source.db
         commit, place, transaction = read_gtid_number(source.gtid), log.place, log.id
     else:
         origin = Origin(source.connector, "", source.db, server_id=source.server_id or 0, encoded=True)
-        schema, place = source.db if source.connector in _OF_BINARY_LOGS else source.schema, source.lsn
+        # The db of MySQL's connectors is the table's schema.
+        schema, place = source.db if source.connector in OF_BINARY_LOGS else source.schema, source.lsn
         commit = _commit_in(source.sequence) or source.lsn
         transaction = None if source.transaction is None else str(source.transaction)
     return Parsed(
@@ -351,7 +348,7 @@ def _find_debezium_snapshot(kind: Kind, source: _DebeziumSource) -> SnapshotRows
     """Rows for which the connector names the transaction that it read them in are READ rows of that transaction, and
     those for which it names a place in a binary log are of that place.
     """
-    if source.connector not in (POSTGRESQL, *_OF_BINARY_LOGS) or source.file:
+    if source.connector not in (POSTGRESQL, *OF_BINARY_LOGS) or source.file:
         return None
     if (source.transaction, source.lsn) != (None, None):
         return None

@@ -46,14 +46,19 @@ class Growing:
 class GrowingTables:
     """The table of each row. Most rows have the one of the row before."""
 
-    __slots__ = ("_counts", "_tables")
+    __slots__ = ("_counts", "_rows", "_tables")
 
     def __init__(self) -> None:
         self._tables: list[Table] = []
         self._counts: list[int] = []
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
 
     def append(self, table: Table, count: int = 1) -> None:
         """So many rows are of this one."""
+        self._rows += count
         if self._tables and self._tables[-1] is table:
             self._counts[-1] += count
         else:

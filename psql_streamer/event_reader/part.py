@@ -52,7 +52,6 @@ class Part:
         self.count = 0
         self.origin = origin
         self._tables = tables
-        self._rows = 0
         self._of_rows = GrowingTables()
         self._order = Growing(np.int64)
         self._op = Growing(np.uint8)
@@ -94,7 +93,7 @@ class Part:
             raise NoEventError("it says no row")
         if new is not None and old is not None and not old.keys() <= new.keys() | set(parsed.unchanged):
             raise NoEventError("its old row has columns that the new one does not have")
-        unchanged, row, find = parsed.unchanged, self._rows, self._tables.find
+        unchanged, row, find = parsed.unchanged, len(self._of_rows), self._tables.find
         if new is not None and unchanged:
             new = {name: value for name, value in new.items() if name not in unchanged}
         key = self._read_key(row, message, cast(Image, old if new is None else new))
@@ -113,7 +112,6 @@ class Part:
         self._uuid.append(_choose_uuid(parsed, message))
         self._addresses.add_headers(row, [message])
         self._record_time.append(_choose_time(*message.timestamp()))
-        self._rows += 1
         if parsed.part is not None:
             self._parts[row] = parsed.part
 
@@ -139,7 +137,6 @@ class Part:
         self._tx.extend(rows.tx + shift)
         self._transactions[shift:] = rows.transactions
         self.count += count
-        self._rows += count
 
     def fill_alike(self, alike: Alike, messages: Sequence[Message]) -> bool:
         """Put these rows behind the others. False, and nothing has changed, for rows whose columns are not the table's.
@@ -151,7 +148,7 @@ class Part:
         layout = self._tables.find(self.origin, alike.schema, alike.table, alike.columns, key, NO_NAMES, True)
         if layout.places is not None:
             return False
-        self._after.add_cells(self._rows, alike.cells, layout)
+        self._after.add_cells(len(self._of_rows), alike.cells, layout)
         self._of_rows.append(layout.table, len(messages))
         self._note(alike.notes, messages)
         return True
@@ -271,7 +268,7 @@ class Part:
             before,
             place=_make_places(self._place.join()),
             uuid=_make_uuids(self._uuid.join()),
-            part=_make_parts(self._parts, self._rows),
+            part=_make_parts(self._parts, len(self._of_rows)),
             record_time=_make_times(self._record_time.join()),
         )
         size = sum(texts.nbytes for texts in values.texts) + _ROW_BYTES * self.count
@@ -299,11 +296,9 @@ class Part:
 
     def _settle(self) -> tuple[SchemaChange, ...]:
         """Tell of the shapes that are new, each with the first change in it."""
-        of_rows = self._order.join(), self._seq.join(), self._tx.join()
-        first = {
-            table: (int(of_rows[0][row]), int(of_rows[1][row]), int(of_rows[2][row]))
-            for table, row in self._of_rows.find_first_rows().items()
-        }
+        orders, seqs, txs = self._order.join(), self._seq.join(), self._tx.join()
+        rows = self._of_rows.find_first_rows()
+        first = {table: (int(orders[row]), int(seqs[row]), int(txs[row])) for table, row in rows.items()}
         for table, truncate in self._truncates:
             found = truncate.batch_order, truncate.seq, truncate.tx
             first[table] = min(first.get(table, found), found)

@@ -33,7 +33,7 @@ from psql_streamer.event_reader.part import Part
 from psql_streamer.event_reader.plain import read_plain
 from psql_streamer.event_reader.tables import Tables
 from psql_streamer.event_reader.tombstones import LookBack, Tombstone, TombstoneReader
-from psql_streamer.model import MARIADB, MYSQL, Batch, Marker, Position, Relation
+from psql_streamer.model import OF_BINARY_LOGS, Batch, Marker, Position, Relation
 
 _ParseTopic = Callable[[str, bytes], Parsed]
 """Parses a record's value. The topic may tell its format."""
@@ -154,7 +154,7 @@ class EventReader:
 
     def _read_value(self, message: Message, parse: _ParseTopic) -> Parsed:
         parsed = self._name_kind(_parse_whole(parse, message.topic(), message.value() or b""))
-        if parsed.kind is Marker.MESSAGE and parsed.origin.kind in _WITHOUT_MESSAGES:
+        if parsed.kind is Marker.MESSAGE and parsed.origin.kind in OF_BINARY_LOGS:
             raise NoEventError("it is a logical message, and a binary log has none")
         if parsed.snapshot is not None and not parsed.snapshot.id:
             parsed = name_snapshot(parsed, message.headers() or ())
@@ -295,9 +295,6 @@ _NOWHERE = Origin("kafka", "", "")
 
 _KIND_UNSAID = "sql"
 """Such a source need not name transactions."""
-
-_WITHOUT_MESSAGES = (MYSQL, MARIADB)
-"""Kinds of sources of which the format `debezium` cannot write a message."""
 
 _MANY = 32
 """Records from which on it pays to read them by fields."""

@@ -33,7 +33,7 @@ from psql_streamer.events.json.json_text import join, render_name
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.few_rows import FewTransaction
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, SnapshotRows, SourceInfo, Transactions
+from psql_streamer.model import OF_BINARY_LOGS, POSTGRESQL, SnapshotRows, SourceInfo, Transactions
 
 Numbers = NDArray[np.uint64]
 Texts = dict[str, pa.Array]
@@ -308,6 +308,6 @@ _POSTGRESQL, _OTHER = PostgresFields(), OtherFields()
 @lru_cache(maxsize=256)
 def choose_fields(source: SourceInfo) -> SourceFields:
     """The fields of a source's kind."""
-    if source.kind in (MYSQL, MARIADB):
+    if source.kind in OF_BINARY_LOGS:
         return BinlogFields(source)
     return _POSTGRESQL if source.kind == POSTGRESQL else _OTHER

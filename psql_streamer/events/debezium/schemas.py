@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from psql_streamer.events.debezium.types import Schema, add_optional, choose_connect_type
-from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Column, Relation, SourceInfo
+from psql_streamer.model import OF_BINARY_LOGS, POSTGRESQL, Column, Relation, SourceInfo
 
 _REMEMBERED_SCHEMAS = 1 << 12
 
@@ -94,7 +94,7 @@ def _make_column(column: Column) -> Schema:
 
 
 def _make_source(kind: str) -> Schema:
-    fields = _OF_BINLOG if kind in (MYSQL, MARIADB) else [*_OF_EVERY_SOURCE, *_OF_KIND.get(kind, [])]
+    fields = _OF_BINLOG if kind in OF_BINARY_LOGS else [*_OF_EVERY_SOURCE, *_OF_KIND.get(kind, [])]
     return _make_struct(fields, _name_connector_schema(kind, "Source"), version=1)
 
 
