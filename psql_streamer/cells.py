@@ -365,6 +365,9 @@ _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 
+_MOST_OBJECTS = 20_000
+"""Of how many shapes OfShapes remembers what they are, besides those of its lists."""
+
 _TABLE_OBJECTS = 8192
 """Bytes of a table's objects, whatever it holds."""
 
@@ -383,12 +386,14 @@ NO_CELLS = CellTable(
 class OfShapes(Generic[Made]):
     """Something of each shape of a list, made once. make: of one shape. For one thread.
 
-    A few lists are remembered: one for each source's session, if it is one of theirs.
+    A few lists are remembered: one for each source's session, if it is one of theirs. What rules make comes in a new
+    list with every batch: its shapes are known by their relations and columns, as long as these are the same objects.
     """
 
     def __init__(self, make: Callable[[Shape], Made]) -> None:
         self._make = make
         self._of_lists: dict[int, tuple[Sequence[Shape], list[Made]]] = {}
+        self._of_objects: dict[tuple[int, int], tuple[Shape, Made]] = {}
 
     def make_each(self, shapes: Sequence[Shape]) -> list[Made]:
         """By shape. The list grows as the other does."""
@@ -398,8 +403,20 @@ class OfShapes(Generic[Made]):
         self._of_lists[id(shapes)] = held
         found = held[1]
         while len(found) < len(shapes):
-            found.append(self._make(shapes[len(found)]))
+            found.append(self._find(shapes[len(found)]))
         return found
+
+    def _find(self, shape: Shape) -> Made:
+        """What was made of a shape of the same objects, or is now. The objects are held, so that no others get their
+        ids.
+        """
+        key = id(shape.relation), id(shape.columns)
+        if key not in self._of_objects:
+            made = self._make(shape)
+            if len(self._of_objects) >= _MOST_OBJECTS:
+                self._of_objects.clear()
+            self._of_objects[key] = shape, made
+        return self._of_objects[key][1]
 
 
 def convert_to_cells(changes: Sequence[Changes]) -> CellTable:
@@ -511,11 +528,12 @@ def _build_image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Imag
     firsts = tuples.begins[:-1][at[there]]
     held: list[pa.Array | ChosenCells] = []
     absent = {}
+    none = None if len(firsts) else ChosenCells(tuples.values, firsts, 0)  # columns without elements are alike
     for number, column in enumerate(columns):
         if isinstance(column.type, ArrowType):
             held.append(_build_typed_column(tuples, firsts + number, column.type))
         else:
-            held.append(ChosenCells(tuples.values, firsts, number))
+            held.append(none or ChosenCells(tuples.values, firsts, number))
         if tuples.absent is not None and (gone := tuples.absent[firsts + number]).any():
             absent[number] = gone
     addresses = None if tuples.addresses is None else tuples.addresses.take(pa.array(at[there]))
@@ -556,7 +574,8 @@ def _build_tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Seque
             for number, column in enumerate(columns)
             if len(first) and isinstance(column.type, ArrowType)
         )
-        texts += _group_text_columns(image, columns, first)
+        if len(first):
+            texts += _group_text_columns(image, columns, first)
         for number, lacking in image.absent.items():
             absent[first + number] = lacking
     values = _scatter_parts(texts, total, pa.binary())

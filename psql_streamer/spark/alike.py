@@ -6,7 +6,7 @@ the changes alone. What a function does nobody knows, and aggregates, windows an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -50,9 +50,11 @@ class Joined:
     tables: Tables | None = None
 
 
-def group_changes(ruled: Iterable[Changes], rule_of: Callable[[Relation], Rule]) -> list[list[Changes]]:
+def group_changes(ruled: Sequence[Changes], rule_of: Callable[[Relation], Rule]) -> list[list[Changes]]:
     """The changes of tables that the same rule sees with the same columns and replica identity, together."""
     groups: dict[tuple[object, ...], list[Changes]] = {}
+    if len(ruled) == 1:
+        return [list(ruled)]
     for changes in ruled:
         relation = changes.relation
         key = (rule_of(relation).name, changes.columns, relation.columns, relation.replica_identity)

@@ -37,6 +37,7 @@ from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import ArrowType, Changes, Column, Transactions
 from psql_streamer.pgtypes import casts
 from psql_streamer.spark.alike import Tables
+from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.lacking import Lacking, fill_unchanged_values, find_lacking
 from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
 
@@ -69,7 +70,8 @@ class _Arrays(Sequence[pa.Array]):
 class Sent:
     """What goes to Spark, and what is needed to understand what comes back.
 
-    schema: of the table: the changes' own columns first, then metadata columns, then `_row`.
+    columns: of the changes.
+    shape: the schema of the table: the changes' own columns first, then metadata columns, then `_row`.
     texts, seen, typed: by column of the changes, all new images followed by all old ones. texts: as they came. seen:
         with the values that an update left alone, where they are known. typed: these, as they are in the table.
     row_ids: what `_row` holds.
@@ -78,7 +80,8 @@ class Sent:
     """
 
     changes: Changes
-    schema: pa.Schema
+    columns: Hashed[tuple[Column, ...]]
+    shape: Hashed[pa.Schema]
     texts: Sequence[pa.BinaryArray]
     seen: Sequence[pa.BinaryArray]
     typed: Sequence[pa.Array]
@@ -87,6 +90,11 @@ class Sent:
     lacking: Lacking
     bits: tuple[int, ...]
     read: Mapping[int, pa.Array] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the table."""
+        return self.shape.value
 
     @cached_property
     def own_columns(self) -> int:
@@ -121,7 +129,7 @@ class Sent:
         schema = self.schema
         for at, array in read.items():
             schema = schema.set(at, pa.field(schema.field(at).name, array.type))
-        return replace(self, schema=schema, read=read)
+        return replace(self, shape=Hashed(schema), read=read)
 
     def place(self, name: str) -> int | None:
         """The index of a metadata column; None where it was not sent."""
@@ -130,6 +138,7 @@ class Sent:
 
 def send(
     changes: Changes,
+    hashed: Hashed[tuple[Column, ...]],
     transactions: Transactions,
     wanted: Callable[[str], bool],
     bits: Sequence[int] = (),
@@ -137,6 +146,7 @@ def send(
 ) -> Sent:
     """The table for Spark.
 
+    hashed: the columns of the changes.
     wanted: whether the rule may use a metadata column of this name. bits: columns that a filter of the rule reads.
     tables: which relation each row is of, if they are of several.
     """
@@ -150,13 +160,14 @@ def send(
     images = Images(changes, transactions, lacks, np.concatenate((changes.after.rows, changes.before.rows)), tables)
     made = _Arrays(len(metadata), lambda at: METADATA[metadata[at]].make(images))
     row = (np.arange(lacks.images) << IMAGE_SHIFT) | lacks.compute_flags(bits)
-    return Sent(changes, _make_schema(columns, metadata), texts, seen, typed, made, row, lacks, tuple(bits))
+    shape = _make_shape(hashed, metadata)
+    return Sent(changes, hashed, shape, texts, seen, typed, made, row, lacks, tuple(bits))
 
 
 @lru_cache(maxsize=_MOST_ARROW_SCHEMAS)
-def _make_schema(columns: tuple[Column, ...], metadata: tuple[str, ...]) -> pa.Schema:
-    own = [(column.name, casts.choose_arrow_type(column.type)) for column in columns]
-    return pa.schema([*own, *((name, METADATA[name].type) for name in metadata), (ROW, pa.int64())])
+def _make_shape(columns: Hashed[tuple[Column, ...]], metadata: tuple[str, ...]) -> Hashed[pa.Schema]:
+    own = [(column.name, casts.choose_arrow_type(column.type)) for column in columns.value]
+    return Hashed(pa.schema([*own, *((name, METADATA[name].type) for name in metadata), (ROW, pa.int64())]))
 
 
 def find_row_of_image(sent: Sent, image: int) -> int:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from psql_streamer.events.source_fields import choose_fields
-from psql_streamer.model import Changes, SourceInfo, Transactions
+from psql_streamer.model import Changes, Column, SourceInfo, Transactions
 from psql_streamer.spark.alike import Tables
+from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.rules import Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """A table on its way through its rule."""
 
@@ -30,6 +32,11 @@ class Job:
     """Makes the lookups that the rule uses views of its session."""
     lookup_versions: tuple[int, ...] | None = None
     """Numbers of what these views show; None where a plan over them is of no use for other batches."""
+
+    @cached_property
+    def columns(self) -> Hashed[tuple[Column, ...]]:
+        """Those of the changes."""
+        return Hashed(self.changes.columns)
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.directions import refuse_wrong_types
 from psql_streamer.spark.exchange import Sent, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
+from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, compute_bit
 from psql_streamer.spark.left_out import Named, collect_names
@@ -45,23 +45,23 @@ class Planner:
         self.catalyst: Catalyst | None = None
         self.prepared: PreparedRules | None = None
         self.lineages = Lineages()
-        self.named: dict[tuple[str, pa.Schema], Mapping[str, Named]] = {}
+        self.named: dict[tuple[str, Hashed[pa.Schema]], Mapping[str, Named]] = {}
         self._explain = explain
-        self._schemas: dict[pa.Schema, StructType] = {}
-        self._bits: dict[tuple[str, tuple[Column, ...]], tuple[int, ...]] = {}
-        self._step_plans: dict[tuple[str, pa.Schema], StepPlan] = {}
-        self._nested: dict[tuple[str, tuple[Column, ...]], Mapping[int, pa.DataType]] = {}
-        self._one_by_one: dict[tuple[str, tuple[Column, ...]], bool] = {}
+        self._schemas: dict[Hashed[pa.Schema], StructType] = {}
+        self._bits: dict[tuple[str, Hashed[tuple[Column, ...]]], tuple[int, ...]] = {}
+        self._step_plans: dict[tuple[str, Hashed[pa.Schema]], StepPlan] = {}
+        self._nested: dict[tuple[str, Hashed[tuple[Column, ...]]], Mapping[int, pa.DataType]] = {}
+        self._one_by_one: dict[tuple[str, Hashed[tuple[Column, ...]]], bool] = {}
 
     def make_sent(self, job: Job) -> tuple[Sent, dict[int, Mask]]:
         """What goes to Spark, and the values that could not be read for it: column -> images."""
-        bits = self._bits.get((job.rule.name, job.changes.columns), ())
-        sent = send(job.changes, job.transactions, job.rule.names, bits, job.tables)
+        bits = self._bits.get((job.rule.name, job.columns), ())
+        sent = send(job.changes, job.columns, job.transactions, job.rule.names, bits, job.tables)
         return read_nested(sent, self.look_up_nested_types(job), job.where)
 
     def look_up_nested_types(self, job: Job) -> Mapping[int, pa.DataType]:
         """The columns whose text forms are read before Spark sees them, and as what."""
-        key = (job.rule.name, job.changes.columns)
+        key = (job.rule.name, job.columns)
         if key not in self._nested:
             try:
                 self._nested[key] = find_nested_types(job.spark, job.rule.coerce, job.changes.columns)
@@ -130,7 +130,7 @@ class Planner:
         rule = job.rule
         if rule.function is not None or rule.names(ROW):
             return False
-        key = (rule.name, job.changes.columns)
+        key = (rule.name, job.columns)
         if key not in self._one_by_one:
             plan = self.find_plan(job)
             self._one_by_one[key] = plan is not None and is_row_by_row(*plan)
@@ -139,14 +139,14 @@ class Planner:
     def add_bits(self, job: Job, sent: Sent, columns: set[int]) -> Sent:
         """The same with bits for more columns. They stay: the plan is the same for the batches that follow."""
         bits = (*sent.bits, *sorted(columns.difference(sent.bits)))
-        self._bits[job.rule.name, job.changes.columns] = bits
+        self._bits[job.rule.name, job.columns] = bits
         return self.make_sent(job)[0]
 
     def look_up_schema(self, sent: Sent) -> StructType:
         """One schema object per shape of a table, so that Spark meets its generated code again."""
-        shape = sent.schema
+        shape = sent.shape
         if shape not in self._schemas:
-            self._schemas[shape] = make_schema(shape)
+            self._schemas[shape] = make_schema(shape.value)
         return self._schemas[shape]
 
     def cancel(self) -> None:
@@ -174,7 +174,7 @@ class Planner:
                 lambda frame: self._add_row_column(self._apply_rule(job, sent, frame), facts, masks),
             )
 
-        key = (job.rule.name, sent.schema, tuple(sorted(masks.items())))
+        key = (job.rule.name, sent.shape, tuple(sorted(masks.items())))
         return prepared.find(key, prepare, job.lookup_versions or ())
 
     def _apply_rule(self, job: Job, sent: Sent, frame: DataFrame) -> DataFrame:
@@ -194,7 +194,7 @@ class Planner:
 
     def _look_up_steps(self, job: Job, sent: Sent, frame: DataFrame) -> StepPlan:
         rule = job.rule
-        key = (rule.name, sent.schema)
+        key = (rule.name, sent.shape)
         if key not in self._step_plans:
             own = sent.names[: sent.own_columns]
             read = {own[at] for at in self.look_up_nested_types(job)}
@@ -204,7 +204,7 @@ class Planner:
     def _note_types(self, job: Job, sent: Sent, frame: DataFrame) -> None:
         """What the types have names for that columns of JSON are coerced to."""
         rule = job.rule
-        key = (rule.name, sent.schema)
+        key = (rule.name, sent.shape)
         if key not in self.named:
             read = {sent.names[at] for at in self.look_up_nested_types(job)}
             asked = rule.coerce.keys() - read
@@ -225,7 +225,7 @@ def with_row(lineage: Lineage, sent: Sent) -> Lineage:
     """The lineage of a result to which `_row` is added, if it has none."""
     if lineage.facts is None or lineage.facts.row is not RowOrigin.MISSING:
         return lineage
-    return replace(lineage, fields=(*lineage.fields, Field(ROW, len(sent.names) - 1)))
+    return Lineage((*lineage.fields, Field(ROW, len(sent.names) - 1)), lineage.facts)
 
 
 def _compute_masks(facts: Facts, sent: Sent) -> Mapping[tuple[int, Turns], int]:

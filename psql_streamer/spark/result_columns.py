@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -24,7 +25,7 @@ from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.lacking import Mask, merge_masks
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
-from psql_streamer.spark.result_fields import find_source, is_key
+from psql_streamer.spark.result_fields import Layout, find_source, is_key
 
 
 class Survivor(NamedTuple):
@@ -45,25 +46,25 @@ class Survivor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The rows of a result. images: sorted. put_back: which of them the rule dropped. names: of its columns. held: what
-    the new and the old images that were sent hold their columns as.
+    """The rows of a result. images: sorted. put_back: which of them the rule dropped. layout: what its columns are.
+    held: what the new and the old images that were sent hold their columns as.
     """
 
     sent: Sent
     images: Index
     put_back: Mask
-    names: set[str]
+    layout: Layout
     held: tuple[Sequence[pa.Array | ChosenCells], Sequence[pa.Array | ChosenCells]]
 
     @classmethod
-    def from_images(cls, sent: Sent, images: Index, put_back: Mask, names: set[str]) -> Given:
+    def from_images(cls, sent: Sent, images: Index, put_back: Mask, layout: Layout) -> Given:
         """Of these images."""
         changes = sent.changes
         return cls(
             sent,
             images,
             put_back,
-            names,
+            layout,
             (list_held_arrays(changes.after.columns), list_held_arrays(changes.before.columns)),
         )
 
@@ -109,30 +110,29 @@ class Given:
         if source is None:
             return _make_computed_survivor(field.name, False, values, absent)
         column = columns[source]
-        key = is_key(column, field, self.names)
+        key = is_key(column, field, self.layout.names)
         kind = _find_kept_type(column, casts.choose_arrow_type(column.type), values.type, passed)
         if kind is None:
             return _make_computed_survivor(field.name, key, values, absent)
         texts = self._restore_texts(source, values, kind, passed)
         return _make_survivor(replace(column, name=field.name, key=key), texts, absent)
 
-    def build_stayed_survivor(self, field: Field) -> Survivor:
-        """A column that the rule passes on and that did not travel."""
+    def build_stayed_survivor(self, field: Field, column: Column | None) -> Survivor:
+        """A column that the rule passes on and that did not travel. column: of the result; None: it is not the changes'
+        own.
+        """
         source, sent = cast(int, field.source), self.sent
-        if source >= sent.own_columns:
+        if column is None:
             return _make_computed_survivor(field.name, False, self._select_images(sent.select_column(source)), None)
-        column, absent = sent.changes.columns[source], self._find_absent_of_passed(source)
-        key = is_key(column, field, self.names)
-        if source in sent.read:
-            return _make_computed_survivor(field.name, key, self._select_images(sent.read[source]), absent)
-        kept = sent.typed if isinstance(column.type, ArrowType) else sent.texts
-        is_unchanged = (field.name, key) == (column.name, column.key)
-        return Survivor(
-            column if is_unchanged else replace(column, name=field.name, key=key),
-            lambda: _make_absent_null(self._select_images(kept[source]), absent),
-            absent,
-            self._find_held(source),
-        )
+        absent = self._find_absent_of_passed(source) if sent.lacking.absent else None
+        if sent.read and source in sent.read:
+            return _make_computed_survivor(field.name, column.key, self._select_images(sent.read[source]), absent)
+        return Survivor(column, partial(self._make_passed, source, absent), absent, self._find_held(source))
+
+    def _make_passed(self, source: int, absent: Mask | None) -> pa.Array:
+        sent = self.sent
+        kept = sent.typed if isinstance(sent.changes.columns[source].type, ArrowType) else sent.texts
+        return _make_absent_null(self._select_images(kept[source]), absent)
 
     def _find_held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
         """None where they are held as arrays."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Column
@@ -11,6 +13,57 @@ from psql_streamer.spark.directions import DIRECTIONS, is_direction
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.metadata import METADATA, ROW
+
+
+class Kind(Enum):
+    """What a column of a result is."""
+
+    DIRECTION = "direction"
+    OURS = "ours"
+    OF_EVENTS = "of events"
+
+
+@dataclass(slots=True)
+class Layout:
+    """What the columns of a result are, for tables with the same columns. names: of those that become part of events.
+    kinds: of each. passed: the changes' own columns, as they are in the result, by their places there.
+    """
+
+    names: set[str]
+    kinds: tuple[Kind, ...]
+    passed: Mapping[int, Column]
+    _columns: tuple[Column, ...] = ()
+
+    def share_columns(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        """Columns that a batch has become, or the same object as for the batch before if they are equal: OfShapes
+        knows it again.
+        """
+        if self._columns != columns:
+            self._columns = columns
+        return self._columns
+
+
+def make_layout(sent: Sent, fields: Sequence[Field], where: str) -> Layout:
+    """HandlerRefused when two columns have the same name."""
+    names = collect_column_names(sent, fields, where)
+    kinds = tuple(_find_kind(sent, field) for field in fields)
+    own = {
+        at: (sent.changes.columns[field.source], field)
+        for at, (field, kind) in enumerate(zip(fields, kinds, strict=True))
+        if kind is Kind.OF_EVENTS and field.source is not None and field.source < sent.own_columns
+    }
+    return Layout(names, kinds, {at: _name_column(column, field, names) for at, (column, field) in own.items()})
+
+
+def _find_kind(sent: Sent, field: Field) -> Kind:
+    if is_direction(field, sent.changes.columns):
+        return Kind.DIRECTION
+    return Kind.OURS if is_ours(sent, field) else Kind.OF_EVENTS
+
+
+def _name_column(column: Column, field: Field, names: set[str]) -> Column:
+    key = is_key(column, field, names)
+    return column if (field.name, key) == (column.name, column.key) else replace(column, name=field.name, key=key)
 
 
 def collect_column_names(sent: Sent, fields: Sequence[Field], where: str) -> set[str]:

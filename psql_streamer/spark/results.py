@@ -19,7 +19,7 @@ from psql_streamer.events.identity import make_part_uuids
 from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.values import choose_render
 from psql_streamer.model import NO_UUID, ArrowType, Changes, Image, Index, RowOp, select_row_fields
-from psql_streamer.spark.directions import Directed, find_refused, is_direction, read_directions
+from psql_streamer.spark.directions import Directed, find_refused, read_directions
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.failures import RowsRefused
@@ -27,7 +27,7 @@ from psql_streamer.spark.kept import Kept, find_unjudged_images
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
 from psql_streamer.spark.parts import Elements, number_keys, pair
 from psql_streamer.spark.result_columns import Given, Survivor
-from psql_streamer.spark.result_fields import collect_column_names, find_computed_key, find_source, is_ours
+from psql_streamer.spark.result_fields import Kind, find_computed_key, find_source
 from psql_streamer.spark.result_rows import Came, Result, order_rows, refuse_rows
 from psql_streamer.spark.row_tracking import Lineage
 from psql_streamer.spark.splitting import UNKNOWN, Splitting
@@ -61,20 +61,20 @@ def receive(
     came = order_rows(fields, sent, result, splitting, where)
     back = find_unjudged_images(sent, lineage.facts, came.images)
     images = came.images if not len(back) else np.sort(np.concatenate((came.images, back)))
-    names = collect_column_names(sent, fields, where)
+    layout = lineage.find_layout(sent, where)
     if len(back):
         _refuse_without_key(sent, fields, where)
-    given = Given.from_images(sent, images, np.isin(images, back), names)
+    given = Given.from_images(sent, images, np.isin(images, back), layout)
     survivors, directions = [], []
-    for at, field in enumerate(fields):
-        if is_direction(field, sent.changes.columns):
+    for at, (field, kind) in enumerate(zip(fields, layout.kinds, strict=True)):
+        if kind is Kind.DIRECTION:
             directions.append(
                 (field, *given.build_direction(field, came.sort_column(result, at), _find_reads(lineage, at)))
             )
-        elif is_ours(sent, field):
+        elif kind is Kind.OURS:
             continue
         elif result.has_stayed(at):
-            survivors.append(given.build_stayed_survivor(field))
+            survivors.append(given.build_stayed_survivor(field, layout.passed.get(at)))
         else:
             survivor = given.build_survivor(
                 field, given.complete(field, came.sort_column(result, at)), _find_reads(lineage, at)
@@ -94,7 +94,7 @@ def receive(
     return Received(
         replace(
             sent.changes,
-            columns=tuple(survivor.column for survivor in survivors),
+            columns=layout.share_columns(tuple(survivor.column for survivor in survivors)),
             op=kept.op,
             **_collect_row_fields(sent.changes, kept),
             after=_build_image(given, survivors, addresses, kept.after, kept.after_rows),
@@ -229,23 +229,25 @@ def _build_image(
     images = given.images[elements]
     is_old = bool(len(images)) and int(images[0]) >= len(changes.after)
     places = images - len(changes.after) if is_old else images
-    firsts: dict[int, Index] = {}  # the columns of an image share them
-
-    def held(survivor: Survivor) -> pa.Array | ChosenCells:
+    held: list[pa.Array | ChosenCells] = []
+    firsts, chosen, none = None, places, None  # the columns of an image share them
+    for survivor in survivors:
         if survivor.held is None:
-            return _select_elements(survivor.values, elements)
-        of = survivor.held[is_old]
-        if id(of.firsts) not in firsts:
-            firsts[id(of.firsts)] = of.firsts[places]
-        return ChosenCells(of.values, firsts[id(of.firsts)], of.behind)
-
+            held.append(_select_elements(survivor.values, elements))
+            continue
+        values, of, behind = survivor.held[is_old]
+        if of is not firsts:
+            firsts, chosen = of, of[places]
+        if not len(chosen):
+            none = none or ChosenCells(values, chosen, 0)  # columns without elements are alike
+        held.append(none or ChosenCells(values, chosen, behind))
     absent = {
         at: survivor.absent[elements]
         for at, survivor in enumerate(survivors)
         if survivor.absent is not None and survivor.absent[elements].any()
     }
     directed = None if addresses is None or not len(elements) else _select_elements(addresses, elements)
-    return Image(Columns(map(held, survivors)), rows, absent, directed)
+    return Image(Columns(held), rows, absent, directed)
 
 
 def _select_elements(values: pa.Array, elements: Index) -> pa.Array:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from psql_streamer.errors import HandlerRefused
+from psql_streamer.model import Column
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts, Field, RowOrigin, collect_facts
+from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.metadata import ROW
 from psql_streamer.spark.plan_tree import read_plan
+from psql_streamer.spark.result_fields import Layout, make_layout
 from psql_streamer.spark.rules import Rule
 from psql_streamer.spark.splitting import UNKNOWN, Splitting, read_splitting
 from psql_streamer.spark.stated import collect_stated_facts
@@ -50,16 +53,23 @@ def make_schema(shape: pa.Schema) -> StructType:
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """Where the columns of a rule's result come from. facts: None where nobody needs them: all images
-    hold all that they could.
+    hold all that they could. layouts: of the result, by the columns of the changes, as far as they are known.
     """
 
     fields: tuple[Field, ...]
     facts: Facts | None = None
+    layouts: dict[Hashed[tuple[Column, ...]], Layout] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def names(self) -> list[str]:
         """The names of the result's columns."""
         return [field.name for field in self.fields]
+
+    def find_layout(self, sent: Sent, where: str) -> Layout:
+        """What the columns of the result are. HandlerRefused when two have the same name."""
+        if sent.columns not in self.layouts:
+            self.layouts[sent.columns] = make_layout(sent, self.fields, where)
+        return self.layouts[sent.columns]
 
     def has_row(self, row: int) -> bool:
         """Whether `_row` is among the columns, and nothing else calls itself so. row: its index among the sent ones."""
@@ -73,13 +83,13 @@ class Lineages:
     """
 
     def __init__(self) -> None:
-        self._of_queries: dict[tuple[str, pa.Schema], Lineage] = {}
-        self._of_plans: dict[tuple[str, pa.Schema, str], Facts] = {}
-        self._splitting: dict[tuple[str, pa.Schema, str], Splitting] = {}
+        self._of_queries: dict[tuple[str, Hashed[pa.Schema]], Lineage] = {}
+        self._of_plans: dict[tuple[str, Hashed[pa.Schema], str], Facts] = {}
+        self._splitting: dict[tuple[str, Hashed[pa.Schema], str], Splitting] = {}
 
     def find_known(self, rule: Rule, sent: Sent) -> Lineage | None:
         """What was found for this query before."""
-        return self._of_queries.get((rule.name, sent.schema)) if rule.function is None else None
+        return self._of_queries.get((rule.name, sent.shape)) if rule.function is None else None
 
     def find(
         self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame, thorough: bool = False
@@ -105,13 +115,13 @@ class Lineages:
         if wanted and lineage.facts is None:
             lineage = self._add_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:
-            self._of_queries[rule.name, sent.schema] = lineage
+            self._of_queries[rule.name, sent.shape] = lineage
         return lineage
 
     def forget(self, rule: Rule, sent: Sent) -> None:
         """A query gave other columns than before: a table that it reads has changed."""
-        self._of_queries.pop((rule.name, sent.schema), None)
-        self._splitting.pop((rule.name, sent.schema, ""), None)
+        self._of_queries.pop((rule.name, sent.shape), None)
+        self._splitting.pop((rule.name, sent.shape, ""), None)
 
     def find_splitting(self, catalyst: Catalyst | None, rule: Rule, sent: Sent, result: DataFrame) -> Splitting:
         """How a result comes to several rows for one image; asked for when it has some, or when an update loses its new
@@ -119,7 +129,7 @@ class Lineages:
         """
         if catalyst is None:
             return UNKNOWN
-        key = (rule.name, sent.schema, "" if rule.function is None else catalyst.compute_fingerprint(result))
+        key = (rule.name, sent.shape, "" if rule.function is None else catalyst.compute_fingerprint(result))
         if key not in self._splitting:
             if len(self._splitting) >= _MOST_TRACKED_PLANS:
                 self._splitting.clear()
@@ -130,7 +140,7 @@ class Lineages:
         self, catalyst: Catalyst | None, lineage: Lineage, rule: Rule, sent: Sent, result: DataFrame
     ) -> Lineage:
         if catalyst is None:
-            return replace(lineage, facts=collect_stated_facts(rule, sent, lineage.fields))
+            return Lineage(lineage.fields, collect_stated_facts(rule, sent, lineage.fields))
         facts = self._look_up_facts(catalyst, rule, sent, result)
         fields = (replace(field, source=source) for field, source in zip(lineage.fields, facts.sources, strict=True))
         return Lineage(tuple(fields), facts)
@@ -138,7 +148,7 @@ class Lineages:
     def _look_up_facts(self, catalyst: Catalyst, rule: Rule, sent: Sent, result: DataFrame) -> Facts:
         if rule.function is None:
             return self._read(catalyst, sent, result)
-        key = (rule.name, sent.schema, catalyst.compute_fingerprint(result))
+        key = (rule.name, sent.shape, catalyst.compute_fingerprint(result))
         if key not in self._of_plans:
             if len(self._of_plans) >= _MOST_TRACKED_PLANS:
                 self._of_plans.clear()

@@ -199,7 +199,7 @@ class Runner:
     ) -> Changes | None:
         received = receive(sent, lineage, result, job.where, splitting)
         self.telling.tell_of_unaddressed(job, received.unaddressed)
-        self.telling.tell_of_left_out(job, sent, self.planner.named.get((job.rule.name, sent.schema), {}))
+        self.telling.tell_of_left_out(job, sent, self.planner.named.get((job.rule.name, sent.shape), {}))
         self.telling.tell_of_unknown(job, sent, lineage.facts, received.images)
         return received.changes
 
