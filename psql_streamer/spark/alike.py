@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import CellTable, Shape
 from psql_streamer.model import Changes, Relation
+from psql_streamer.pgtypes.descriptions import list_descriptions
 
 if TYPE_CHECKING:
     from psql_streamer.spark.rules import Rule
@@ -57,7 +58,8 @@ def group_changes(ruled: Sequence[Changes], rule_of: Callable[[Relation], Rule])
         return [list(ruled)]
     for changes in ruled:
         relation = changes.relation
-        key = (rule_of(relation).name, changes.columns, relation.columns, relation.replica_identity)
+        described = list_descriptions(changes.columns)
+        key = (rule_of(relation).name, changes.columns, described, relation.columns, relation.replica_identity)
         groups.setdefault(key, []).append(changes)
     return list(groups.values())
 

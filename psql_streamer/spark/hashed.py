@@ -11,16 +11,22 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class Hashed(Generic[Value]):
-    """Equal to another one with an equal value."""
+    """Equal to another one with an equal value. described: what counts besides, and takes no part in comparisons of
+    values.
+    """
 
-    __slots__ = ("_hash", "value")
+    __slots__ = ("_described", "_hash", "value")
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, described: Hashable = ()) -> None:
         self.value = value
-        self._hash = hash(value)
+        self._described = described
+        self._hash = hash((value, described))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hashed) and (self.value is other.value or self.value == other.value)
+        if not isinstance(other, Hashed):
+            return False
+        is_same = self.value is other.value
+        return is_same or (self.value == other.value and self._described == other._described)

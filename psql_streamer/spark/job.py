@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from psql_streamer.events.source_fields import choose_fields
 from psql_streamer.model import Changes, Column, SourceInfo, Transactions
+from psql_streamer.pgtypes.descriptions import list_descriptions
 from psql_streamer.spark.alike import Tables
 from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.rules import Rule
@@ -35,8 +36,8 @@ class Job:
 
     @cached_property
     def columns(self) -> Hashed[tuple[Column, ...]]:
-        """Those of the changes."""
-        return Hashed(self.changes.columns)
+        """Those of the changes, with what is known of their types."""
+        return Hashed(self.changes.columns, list_descriptions(self.changes.columns))
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""
