@@ -365,8 +365,12 @@ _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 
-_MOST_OBJECTS = 20_000
-"""Of how many shapes OfShapes remembers what they are, besides those of its lists."""
+_MOST_COLUMNS = 100_000
+"""Of how many columns OfShapes holds the shapes, besides those of its lists: 13 MB, if each shape has columns of its
+own."""
+
+_COLUMNS_A_SHAPE = 8
+"""What a shape takes itself, in columns."""
 
 _TABLE_OBJECTS = 8192
 """Bytes of a table's objects, whatever it holds."""
@@ -388,12 +392,14 @@ class OfShapes(Generic[Made]):
 
     A few lists are remembered: one for each source's session, if it is one of theirs. What rules make comes in a new
     list with every batch: its shapes are known by their relations and columns, as long as these are the same objects.
+    Who makes these anew for every batch finds nothing again, and what is held of them has a bound.
     """
 
     def __init__(self, make: Callable[[Shape], Made]) -> None:
         self._make = make
         self._of_lists: dict[int, tuple[Sequence[Shape], list[Made]]] = {}
         self._of_objects: dict[tuple[int, int], tuple[Shape, Made]] = {}
+        self._size = 0
 
     def make_each(self, shapes: Sequence[Shape]) -> list[Made]:
         """By shape. The list grows as the other does."""
@@ -413,9 +419,11 @@ class OfShapes(Generic[Made]):
         key = id(shape.relation), id(shape.columns)
         if key not in self._of_objects:
             made = self._make(shape)
-            if len(self._of_objects) >= _MOST_OBJECTS:
+            if self._size >= _MOST_COLUMNS:
                 self._of_objects.clear()
+                self._size = 0
             self._of_objects[key] = shape, made
+            self._size += len(shape.columns) + _COLUMNS_A_SHAPE
         return self._of_objects[key][1]
 
 

@@ -225,7 +225,7 @@ def with_row(lineage: Lineage, sent: Sent) -> Lineage:
     """The lineage of a result to which `_row` is added, if it has none."""
     if lineage.facts is None or lineage.facts.row is not RowOrigin.MISSING:
         return lineage
-    return Lineage((*lineage.fields, Field(ROW, len(sent.names) - 1)), lineage.facts)
+    return Lineage((*lineage.fields, Field(ROW, len(sent.names) - 1)), lineage.facts, lineage.layouts)
 
 
 def _compute_masks(facts: Facts, sent: Sent) -> Mapping[tuple[int, Turns], int]:

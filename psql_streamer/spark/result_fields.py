@@ -38,9 +38,11 @@ class Layout:
         """Columns that a batch has become, or the same object as for the batch before if they are equal: OfShapes
         knows it again.
         """
-        if self._columns != columns:
-            self._columns = columns
-        return self._columns
+        before = self._columns  # another thread may set it
+        if before == columns:
+            return before
+        self._columns = columns
+        return columns
 
 
 def make_layout(sent: Sent, fields: Sequence[Field], where: str) -> Layout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -31,6 +31,8 @@ drops it from anything that is computed."""
 
 _MOST_TRACKED_PLANS = 500
 
+Layouts: TypeAlias = dict[tuple[Hashed[tuple[Column, ...]], int], Layout]
+
 
 def make_schema(shape: pa.Schema) -> StructType:
     """The Spark schema of a table that is sent, with the origin of each field."""
@@ -53,12 +55,13 @@ def make_schema(shape: pa.Schema) -> StructType:
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """Where the columns of a rule's result come from. facts: None where nobody needs them: all images
-    hold all that they could. layouts: of the result, by the columns of the changes, as far as they are known.
+    hold all that they could. layouts: of the result, by the columns of the changes and how many the result has (with
+    the `_row` that is added to it, or without), as far as they are known.
     """
 
     fields: tuple[Field, ...]
     facts: Facts | None = None
-    layouts: dict[Hashed[tuple[Column, ...]], Layout] = field(default_factory=dict, compare=False, repr=False)
+    layouts: Layouts = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def names(self) -> list[str]:
@@ -67,9 +70,10 @@ class Lineage:
 
     def find_layout(self, sent: Sent, where: str) -> Layout:
         """What the columns of the result are. HandlerRefused when two have the same name."""
-        if sent.columns not in self.layouts:
-            self.layouts[sent.columns] = make_layout(sent, self.fields, where)
-        return self.layouts[sent.columns]
+        key = sent.columns, len(self.fields)
+        if key not in self.layouts:
+            self.layouts[key] = make_layout(sent, self.fields, where)
+        return self.layouts[key]
 
     def has_row(self, row: int) -> bool:
         """Whether `_row` is among the columns, and nothing else calls itself so. row: its index among the sent ones."""
@@ -86,6 +90,7 @@ class Lineages:
         self._of_queries: dict[tuple[str, Hashed[pa.Schema]], Lineage] = {}
         self._of_plans: dict[tuple[str, Hashed[pa.Schema], str], Facts] = {}
         self._splitting: dict[tuple[str, Hashed[pa.Schema], str], Splitting] = {}
+        self._layouts: dict[tuple[str, Hashed[pa.Schema], tuple[Field, ...]], Layouts] = {}
 
     def find_known(self, rule: Rule, sent: Sent) -> Lineage | None:
         """What was found for this query before."""
@@ -116,7 +121,15 @@ class Lineages:
             lineage = self._add_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:
             self._of_queries[rule.name, sent.shape] = lineage
-        return lineage
+            return lineage
+        return Lineage(lineage.fields, lineage.facts, self._look_up_layouts(rule, sent, lineage.fields))
+
+    def _look_up_layouts(self, rule: Rule, sent: Sent, fields: tuple[Field, ...]) -> Layouts:
+        """Those of results of a function that have these columns."""
+        key = (rule.name, sent.shape, fields)
+        if len(self._layouts) >= _MOST_TRACKED_PLANS and key not in self._layouts:
+            self._layouts.clear()
+        return self._layouts.setdefault(key, {})
 
     def forget(self, rule: Rule, sent: Sent) -> None:
         """A query gave other columns than before: a table that it reads has changed."""
