@@ -21,11 +21,12 @@ _SECRET_KEY = re.compile(
 _URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+._-]*://[^\s:/@]*):\S*@", re.IGNORECASE)
 # password=x of libpq and JAAS strings and of URL queries, "password": "x" of JSON, PGPASSWORD=x of shells, PWD=x of
 # ODBC strings, which in a URL are PWD%3Dx.
-# "(using password: NO)" is MySQL's, and has none.
+# "(using password: NO)" is MySQL's, and has none. Neither has `${PASSWORD:-default}`, which messages of ours propose,
+# nor the text behind a name in the plural: tables are named password_resets and api_tokens.
 _ASSIGNED_PASSWORD = re.compile(
     r"""((?<!using )\b[\w.-]*(?:passw(?:or)?d|pwd|passphrase|secret|token|jaas\.config)[\w.-]*["']?"""
     r"""\s*(?:=>?|:|%3D)\s*)"""
-    r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\{(?:[^}]|\}\})*\}|[^\s,;&]+)""",
+    r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\{(?:[^}]|\}\})*\}|(?<!s: )(?!-default\})[^\s,;&]+)""",
     re.IGNORECASE | re.DOTALL,
 )
 

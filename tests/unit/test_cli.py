@@ -156,6 +156,14 @@ def test_validate_exits_3_with_every_problem(bad_file: str, capsys: pytest.Captu
     assert captured.err == ""
 
 
+def test_the_remedy_for_a_password_that_is_not_set_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = MINIMAL.replace("hunter2-in-the-dsn", "${PG_PASSWORD}")
+    assert main(["validate", "-config", str(written(tmp_path, text))]) == 3
+    assert "or write ${PG_PASSWORD:-default}\n" in capsys.readouterr().out
+
+
 def test_validate_gives_json(bad_file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--json", "-config", bad_file]) == 3
     said = json.loads(capsys.readouterr().out)

@@ -287,6 +287,13 @@ def test_the_repr_of_a_configuration_shows_no_secret(tmp_path: Path) -> None:
             "mssql+pyodbc:///?odbc_connect=UID%3Du%3BPWD%3D***&x=1",
         ),
         ('FATAL: password authentication failed for user "x"', 'FATAL: password authentication failed for user "x"'),
+        ("write ${PG_PASSWORD:-default}", "write ${PG_PASSWORD:-default}"),
+        ("password=${PG_PASSWORD:-pw} is", "password=*** is"),
+        ("the default in ${PG_PASSWORD:-pw}", "the default in ${PG_PASSWORD:***"),
+        ("public.password_resets: it has no key", "public.password_resets: it has no key"),
+        ("role r may not read public.api_tokens: the snapshot", "role r may not read public.api_tokens: the snapshot"),
+        ('{"tokens": "a b", "x": 1}', '{"tokens": ***, "x": 1}'),
+        ("tokens=pw secret: pw", "tokens=*** secret: ***"),
     ],
 )
 def test_passwords_are_taken_out_of_texts(text: str, expected: str) -> None:
