@@ -266,17 +266,37 @@ def test_a_snapshot_on_demand_waits_runs_pauses_and_is_cancelled(database: Datab
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        ("public.nothing", r'the publication "p" has no table public\.nothing: ALTER PUBLICATION'),
+        (
+            "public.nothing",
+            r'the publication "p" has no table public\.nothing: name a table that it has; known: public',
+        ),
+        ("public.keyles", r"has no table public\.keyles: name a table that it has; did you mean public\.keyless\?"),
+        ("keyles", r"has no table keyles: name a table that it has; did you mean keyless\?"),
+        ("public.Not added", r'Not added: ALTER PUBLICATION p ADD TABLE public\."Not added", or name another table'),
         ("public.keyless", r"public\.keyless has neither a primary key"),
         ("hidden_*", r'the publication "p" has none of these tables'),
     ],
 )
 def test_a_request_that_cannot_be_followed_is_refused(database: Database, table: str, reason: str) -> None:
     database.execute("CREATE TABLE keyless (v text); CREATE PUBLICATION p FOR TABLE keyless")
+    database.execute('CREATE TABLE "Not added" (id int PRIMARY KEY)')
     consumer = started(database, mode="never")
     try:
         with pytest.raises(SourceRefused, match=reason):
             consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest(table),)))
+    finally:
+        consumer.source.stop()
+
+
+def test_nobody_is_told_to_add_a_table_to_a_publication_of_all_tables(database: Database) -> None:
+    database.execute("CREATE TABLE orders (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES")
+    database.execute("CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)")
+    consumer = started(database, mode="never")
+    try:
+        for table, said in [("public.ordres", r"did you mean public\.orders\?$"), ("public.scratch", "name a table")]:
+            with pytest.raises(SourceRefused, match=said) as refused:
+                consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest(table),)))
+            assert "ADD TABLE" not in str(refused.value)
     finally:
         consumer.source.stop()
 
@@ -378,9 +398,10 @@ def test_tables_without_a_key_are_read_anew_when_their_session_ends(database: Da
 
 
 @pytest.mark.behaviour("N9")
-def test_a_table_that_may_not_be_read_fails_and_the_others_are_read(database: Database) -> None:
+@pytest.mark.parametrize("key", ["PRIMARY KEY", "NOT NULL"])
+def test_a_table_that_may_not_be_read_fails_and_the_others_are_read(database: Database, key: str) -> None:
     database.execute(
-        TABLE + "CREATE TABLE secret (id int PRIMARY KEY); ALTER PUBLICATION p ADD TABLE secret;"
+        TABLE + f"CREATE TABLE secret (id int {key}); ALTER PUBLICATION p ADD TABLE secret;"
         "INSERT INTO t VALUES (1); INSERT INTO secret VALUES (1)"
     )
     role = f"reader_{database.name}"

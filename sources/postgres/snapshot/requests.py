@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from psql_streamer.errors import SourceRefused
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.snapshot.progress import TableRun
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
 from psql_streamer.table_patterns import TablePatterns, is_pattern
@@ -49,7 +50,8 @@ def plan_tables(
         relation = table.relation.id
         run = TableRun(str(table.relation), relation, where, estimated_rows=table.estimated_rows)
         run.keyless = relation in keyless
-        if not run.keyless and (refused := _find_request_refusal(session, table)):
+        # What keeps a first start from reading a table without a key comes first: it would not miss the key.
+        if not run.keyless and (refused := find_refusal(session, table) or _find_request_refusal(session, table)):
             run.fail(": ".join(refused))
         found.append((run, table))
     return found
@@ -79,7 +81,7 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
         if not is_pattern(one.table) and one.table not in names:
             raise SourceRefused(
                 f"the publication {listed} has no table {one.table}",
-                f"ALTER PUBLICATION ... ADD TABLE {one.table}, or name another table",
+                _find_remedy_for_unpublished(session, one.table, publications, types),
             )
     if not found:
         raise SourceRefused(f"the publication {listed} has none of these tables", "name a table that it has")
@@ -98,6 +100,26 @@ def find_keys_refusal(table: SnapshotTable) -> tuple[str, str] | None:
         "is looked up would not be seen"
     )
     return what, "ALTER PUBLICATION ... SET (publish = 'insert, update, delete, truncate')"
+
+
+# A publication FOR ALL TABLES takes no others (PostgreSQL documentation, ALTER PUBLICATION).
+_CAN_BE_ADDED = """
+SELECT format('ALTER PUBLICATION %%I ADD TABLE %%I.%%I', p.pubname, n.nspname, c.relname)
+FROM pg_catalog.pg_publication p, pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = ANY(%s) AND NOT p.puballtables AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+    AND n.nspname !~ '^pg_|^information_schema$' AND %s IN (n.nspname || '.' || c.relname, c.relname)
+ORDER BY p.pubname, n.nspname LIMIT 1
+"""
+
+
+def _find_remedy_for_unpublished(session: Session, name: str, publications: Sequence[str], types: ServerTypes) -> str:
+    """Add a table that is there; where none is, it may be another one that is published."""
+    can_be_added = session.read_rows(_CAN_BE_ADDED, list(publications), name)
+    if can_be_added:
+        return f"{can_be_added[0][0]}, or name another table"
+    published = [table.relation for table, _ in find_tables(session, (), publications, types)]
+    known = [str(one) if "." in name else one.table for one in published]
+    return f"name a table that it has{suggest_nearest(name, known)}"
 
 
 def _find_request_refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
