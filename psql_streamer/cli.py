@@ -7,11 +7,12 @@ import json
 import logging
 import os
 import platform
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psql_streamer import __version__, logs
 from psql_streamer.commands import capture_arguments, snapshot_arguments, trial_arguments
@@ -20,6 +21,9 @@ from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.redaction import redact
+
+if TYPE_CHECKING:
+    from psql_streamer.checkpoint.store_format import StoredPosition
 
 OK = 0
 FAILED = 1
@@ -116,19 +120,38 @@ def _show_or_forget_position(arguments: argparse.Namespace, _verbosity: int) -> 
 
     config = _load(arguments)
     name = arguments.forget
-    if name is not None and name not in config.sources:
-        raise ConfigError([f'{config.name}: there is no source "{name}"{suggest_nearest(name, config.sources)}'])
     store = Store(config.lmdb, config.lmdb_map_size)
-    store.open()
+    # Opening would make the file, for the user of this command, and the service may run as another one.
+    exists = config.lmdb.exists()
+    if exists:
+        store.open()
     try:
         if name is None:
-            for source, record in store.read_all().items():
-                sys.stdout.write(f"{source} {record.position}\n")
-        elif not store.forget(name):
+            _print_positions(config, store.read_all() if exists else {})
+        elif exists and store.forget(name):
+            pass  # also of a source that has another name now, or is gone
+        elif name not in config.sources:
+            raise ConfigError([f'{config.name}: there is no source "{name}"{suggest_nearest(name, config.sources)}'])
+        else:
             raise StoreError(f"{config.lmdb} holds no position of source {name}", "there is nothing to forget")
     finally:
         store.close()
     return OK
+
+
+def _print_positions(config: Config, stored: Mapping[str, StoredPosition]) -> None:
+    """A line for each. What else is to be known goes to stderr."""
+    for source, record in stored.items():
+        sys.stdout.write(f"{source} {record.position}\n")
+    if not stored:
+        what = "holds no position" if config.lmdb.exists() else "does not exist"
+        logs.complain(f"lmdb: {config.lmdb.absolute()} {what}: the service has stored none there yet")
+    for source in stored:
+        if source not in config.sources:
+            logs.complain(
+                f'{config.name}: there is no source "{source}" any more, whose position is stored: if it is not '
+                f"needed, psql-streamer position forget {shlex.quote(source)}"
+            )
 
 
 def _run_snapshot(arguments: argparse.Namespace, _verbosity: int) -> int:
@@ -245,8 +268,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
     return value
 

@@ -204,6 +204,47 @@ def test_stored_positions_are_shown_and_forgotten(
     assert "holds no position of source db1" in capsys.readouterr().err
 
 
+def test_asking_for_positions_before_the_first_start_leaves_no_file(
+    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(tmp_path.iterdir())
+    assert main(["position", "-config", file]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"lmdb: {tmp_path / 'positions'} does not exist: the service has stored none there yet" in said.err
+    assert main(["position", "forget", "db1", "-config", file]) == 1
+    assert "holds no position of source db1" in capsys.readouterr().err
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_the_position_of_a_source_that_was_renamed_is_pointed_at_and_can_be_forgotten(
+    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path / "positions")
+    store.open()
+    for name in ("db1", "its old name"):
+        store.put(name, StoredPosition(WalPosition(Lsn.parse("16/B374D848")).position, {}))
+    store.close()
+    assert main(["position", "-config", file]) == 0
+    said = capsys.readouterr()
+    assert said.out == "db1 16/B374D848\nits old name 16/B374D848\n"
+    [pointed_at] = said.err.splitlines()
+    assert 'there is no source "its old name" any more' in pointed_at
+    assert pointed_at.endswith("psql-streamer position forget 'its old name'")
+    assert main(["position", "forget", "its old name", "-config", file]) == 0
+    assert main(["position", "-config", file]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("db1 16/B374D848\n", "")
+
+
+@pytest.mark.parametrize("duration", ["0", "-1", "nan", "inf", "abc"])
+def test_a_duration_that_is_none_is_refused_in_words(duration: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["demo", f"--duration={duration}"])
+    assert exited.value.code == 2
+    assert f"--duration: {duration} is not a number of seconds above 0" in capsys.readouterr().err
+
+
 def test_forgetting_an_unknown_source_names_the_nearest(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["position", "forget", "db2", "-config", file]) == 2
     assert 'there is no source "db2"; did you mean db1?' in capsys.readouterr().err
