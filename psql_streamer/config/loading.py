@@ -149,7 +149,9 @@ class _Loader:
             type_name = table.get("type")
             if not isinstance(type_name, str):
                 what = "is required" if type_name is None else "must be a string"
-                self._problems.add((*path, "type"), f"{what}: one of {', '.join(plugins.list_names(kind))}")
+                unquoted = [key for key, inner in table.items() if isinstance(inner, dict) and "type" in inner]
+                hint = f'; a name with dots stands in quotes: [{kind}."{name}.{unquoted[0]}"]' if unquoted else ""
+                self._problems.add((*path, "type"), f"{what}: one of {', '.join(plugins.list_names(kind))}{hint}")
                 continue
             try:
                 cls = load_class(type_name)

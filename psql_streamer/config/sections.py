@@ -13,11 +13,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from psql_streamer.config.document import Document, KeyPath, fold
+from psql_streamer.config.model import ServiceOptions
 from psql_streamer.config.problems import Problems
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import PartOptions
 
 Options = TypeVar("Options", bound=BaseModel)
+
+_QUOTED = 'a name with dots stands in quotes: "{}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +131,40 @@ class _Table:
                 known = [*names.values(), *(also_known if len(path) == 1 else ())]
                 key = str(self._find_place(path)[-1])
                 place = self._find_place(path if self._find_place(path) in self._document.variables else path[:-1])
-                self._problems.add(place, f"unknown key {key}{suggest_nearest(key, known)}")
+                self._problems.add(place, f"unknown key {key}{self._suggest_for_unknown(path, key, known)}")
+            elif (name := self._find_unquoted_name(data, path)) is not None:
+                self._problems.add(self._find_place(path[:-1]), _QUOTED.format(name))
             else:
                 # A validator of a table's keys judges the key, not what it is set to.
                 value = path[-1] if found[0]["loc"][-1:] == ("[key]",) else _get(data, path)
                 self._problems.add_invalid(self._find_place(path), value, found, ours=_is_ours(self._options))
+
+    def _suggest_for_unknown(self, path: KeyPath, key: str, known: list[str]) -> str:
+        """Where the key belongs, how it is to be written, or which one may be meant."""
+        inside = len(path) > 1 or self._options is not ServiceOptions
+        if inside and key in _map_names(ServiceOptions) and self._find_place(path) not in self._document.variables:
+            return "; it belongs to the top of the file, above the first [section]"
+        near = suggest_nearest(key, known)
+        if near.startswith("; known") and self._is_free_name(path[:-1]):
+            return f"; {_QUOTED.format(f'{path[-2]}.{key}')}, if that is what is meant{near}"
+        return near
+
+    def _is_free_name(self, path: KeyPath) -> bool:
+        """Whether the last key is a name that the user chose: of a table, a column, a property."""
+        return len(path) > 1 and isinstance(path[-1], str) and not _map_names(_descend(self._options, path[:-1]))
+
+    def _find_unquoted_name(self, data: Any, path: KeyPath) -> str | None:
+        """`sasl.username` where a property of that name was written without quotes: TOML then makes tables of it."""
+        value = _get(data, path)
+        child = _descend(self._options, path)
+        is_table = _find_model(child) or _find_model(_find_child_type(child, 0))  # or one for a list of them
+        if not self._is_free_name(path) or not isinstance(value, Mapping) or not value or is_table:
+            return None
+        name = str(path[-1])
+        while isinstance(value, Mapping) and value:
+            key, value = next(iter(value.items()))
+            name += f".{key}"
+        return name
 
     def refuse_booleans(self, data: Mapping[str, Any]) -> None:
         """pydantic takes true for 1; a person who writes `batchSize = true` means something else."""

@@ -306,6 +306,41 @@ def test_one_problem_gives_one_clear_line(tmp_path: Path, name: str) -> None:
     assert len(problems) == 1, problems
 
 
+@pytest.mark.parametrize(
+    ("section", "line", "expected"),
+    [
+        ("sink.kafka1.kafka", "sasl.username = 'x'", 'sink.kafka1.kafka: NAME "sasl.username"'),
+        ("sink.kafka1.createTopics", "config = {cleanup.policy = 'x'}", 'createTopics.config: NAME "cleanup.policy"'),
+        ("sink.kafka1.key", "public.orders = ['id']", 'sink.kafka1.key: NAME "public.orders"'),
+        ("sink.kafka1.unchanged", "docs.body = 'marker'", 'sink.kafka1.unchanged: NAME "docs.body"'),
+        ("source.db1.snapshot.where", "public.orders = 'id > 1'", 'source.db1.snapshot.where: NAME "public.orders"'),
+        ("spark.conf", "spark.driver.memory = '1g'", 'spark.conf: NAME "spark.driver.memory"'),
+        ("spark.tables.public.orders", "drop = ['a']", 'public: unknown key orders; NAME "public.orders"'),
+        ("sink.kafka1.tableTopicMapping", "public.orders = 'x'", 'public: unknown key orders; NAME "public.orders"'),
+        ("source.shop.eu", "type = 'postgres'", "source.shop.type: is required: one of kafka, mysql, postgres, sql; "),
+    ],
+)
+def test_a_name_with_dots_that_lacks_its_quotes_is_recognised(
+    tmp_path: Path, section: str, line: str, expected: str
+) -> None:
+    problems = problems_of(tmp_path, f"{MINIMAL}\n[{section}]\n{line}\n")
+    wanted = expected.replace("NAME", "a name with dots stands in quotes:")
+    assert any(wanted in problem for problem in problems), problems
+
+
+def test_a_source_whose_name_has_dots_is_told_to_have_quotes(tmp_path: Path) -> None:
+    problems = problems_of(tmp_path, MINIMAL.replace("[source.db1]", "[source.shop.eu]"))
+    assert any(problem.endswith('stands in quotes: [source."shop.eu"]') for problem in problems), problems
+
+
+@pytest.mark.parametrize("section", ["[log]", "[source.db1]", "[sink.kafka1]"])
+@pytest.mark.parametrize("line", ['startTimeout = "5s"', 'start_timeout = "5s"', 'httpToken = "x"'])
+def test_a_key_of_the_service_in_a_section_belongs_to_the_top(tmp_path: Path, section: str, line: str) -> None:
+    [problem] = problems_of(tmp_path, with_line(MINIMAL, section, line))
+    key = line.partition(" ")[0]
+    assert problem.endswith(f"unknown key {key}; it belongs to the top of the file, above the first [section]")
+
+
 def test_rows_may_be_put_aside_where_there_is_a_place_for_them_or_no_rule_does_so(tmp_path: Path) -> None:
     spark = MINIMAL.replace('["passthrough"]', '["spark"]')
     rule = "\n[spark]\nonError = 'dead-letter'\n[spark.tables.orders]\ncoerce = {id = 'int'}\n"
