@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,12 +19,17 @@ from psql_streamer.commands.snapshot_follow import follow
 from psql_streamer.commands.snapshot_text import Snapshot, show_details, show_overview, summarize_snapshot
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.redaction import redact
 from psql_streamer.snapshots import SnapshotState
 
 
 def run(arguments: argparse.Namespace, config: Config) -> bool:
     """Do it; whether that, and a snapshot that was waited for, went well."""
+    if arguments.action == "list" and arguments.source is not None and arguments.source not in config.sources:
+        # Its list would be empty, as that of a source that has taken no snapshot.
+        nearest = suggest_nearest(arguments.source, config.sources)
+        raise ConfigError([f'{config.name}: there is no source "{arguments.source}"{nearest}'])
     if arguments.action == "start" and arguments.accept_gap:
         return _accept_gap(arguments, config)
     if arguments.action == "reconcile":
@@ -112,7 +118,10 @@ def _follow(arguments: argparse.Namespace, client: ServiceClient, name: str, sou
     try:
         snapshot = follow(read, sys.stderr if arguments.json else sys.stdout)
     except KeyboardInterrupt:
-        logs.complain(f"snapshot {name} goes on: psql-streamer snapshot show {name} --follow")
+        with_file = f" -config {shlex.quote(str(arguments.config))}" if "config" in arguments else ""
+        of_source = "" if source is None else f" --source {shlex.quote(source)}"
+        again = f"psql-streamer snapshot show{with_file} {shlex.quote(name)} --follow{of_source}"
+        logs.complain(f"snapshot {name} goes on: {again}")
         raise
     if arguments.json:
         _print(arguments, last[0], [])

@@ -7,6 +7,7 @@ import http.server
 import io
 import json
 import re
+import shlex
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -206,11 +207,18 @@ def test_whoever_ends_the_wait_is_told_that_the_snapshot_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(snapshot, "follow", follow_until_interrupted)
+    folder = tmp_path / "a folder"
+    folder.mkdir()
     with answering(202, shown()) as (port, _):
-        assert main(["snapshot", "start", "--wait", "-config", file_of(tmp_path, port)]) == 130
-    assert capsys.readouterr().err == (
-        f"psql-streamer: snapshot {NAME} goes on: psql-streamer snapshot show {NAME} --follow\n"
-    )
+        config = file_of(folder, port)
+        assert main(["snapshot", "start", "--wait", "-config", config]) == 130
+        said = capsys.readouterr().err
+        assert said == (
+            f"psql-streamer: snapshot {NAME} goes on: "
+            f"psql-streamer snapshot show -config '{config}' {NAME} --follow --source db1\n"
+        )
+        command = shlex.split(said.partition("goes on: psql-streamer ")[2])
+        assert main(command) == 130
 
 
 @pytest.mark.usefixtures("_at_once")
@@ -343,11 +351,13 @@ def test_a_command_is_one_request_with_the_token(
 
 def test_the_list_is_that_of_a_source_where_one_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with answering(200, {"snapshots": [shown()]}) as (port, asked):
-        config = file_of(tmp_path, port)
+        config = file_of(tmp_path, port, '[source.db2]\ntype = "tests.snapshot_source:MadeUpSource"')
         assert main(["-c", config, "snapshot", "list"]) == 0
         assert NAME in capsys.readouterr().out
         assert main(["-c", config, "snapshot", "list", "--source", "db2", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"snapshots": []}
+        assert main(["-c", config, "snapshot", "list", "--source", "db3"]) == 2
+        assert 'there is no source "db3"; did you mean db' in capsys.readouterr().err
     assert asked[0] == ("GET", "/snapshots", "", b"")
 
 
