@@ -18,6 +18,7 @@ import psycopg2.extensions
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.lsn import NO_LSN, Lsn
+from psql_streamer.nearest import suggest_nearest
 from sources.postgres.dsn import build_session_dsn
 from sources.postgres.identifiers import quote_identifier
 from sources.postgres.libpq import CancelRequest
@@ -267,11 +268,14 @@ class Session:
 
     def require_publications(self, names: Sequence[str]) -> None:
         """SourceRefused when a publication does not exist in this database."""
-        missing = sorted(set(names) - self.list_publications())
+        existing = self.list_publications()
+        missing = sorted(set(names) - existing)
         if missing:
+            nearest = suggest_nearest(missing[0], sorted(existing))
+            create = f"create it: CREATE PUBLICATION {quote_identifier(missing[0])} FOR ALL TABLES"
             raise SourceRefused(
-                f'publication "{missing[0]}" does not exist in the database "{self.database}"',
-                f'create it: CREATE PUBLICATION "{missing[0]}" FOR ALL TABLES',
+                f'publication "{missing[0]}" does not exist in the database "{self.database}"{nearest}',
+                f"correct the name, or {create}" if existing else create,
             )
 
     def list_publications(self) -> set[str]:

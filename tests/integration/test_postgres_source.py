@@ -588,6 +588,14 @@ def test_a_missing_publication_is_refused_with_the_command_that_makes_it(shop: D
     assert not shop.value("SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", f"s_{shop.name}")
 
 
+def test_a_publication_that_nearly_exists_is_named_before_anybody_makes_another_one(shop: Database) -> None:
+    said = _refusal(shop, SourceRefused, publication="P")
+    assert f'publication "P" does not exist in the database "{shop.name}"; did you mean p?: correct the name' in said
+    shop.execute("DROP PUBLICATION p")
+    said = _refusal(shop, SourceRefused, publication='a "quoted" one')
+    assert said.endswith(': create it: CREATE PUBLICATION "a ""quoted"" one" FOR ALL TABLES')
+
+
 def test_a_publication_that_was_dropped_stops_the_source_with_its_name(every_postgres: Database) -> None:
     database = every_postgres
     database.execute(_SCHEMA)

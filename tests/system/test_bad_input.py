@@ -190,8 +190,8 @@ def test_a_host_that_does_not_exist(setup: Setup, database: Database) -> None:
 
 def test_a_missing_publication(setup: Setup, database: Database) -> None:
     ended = setup.replaced('publication = "shop"', 'publication = "shopp"').ended()
-    what = rf'source\.db1: publication "shopp" does not exist in the database "{database.name}"'
-    _says(ended, FAILED, rf'{what}: create it: CREATE PUBLICATION "shopp" FOR ALL TABLES')
+    what = rf'source\.db1: publication "shopp" does not exist in the database "{database.name}"; did you mean shop\?'
+    _says(ended, FAILED, rf'{what}: correct the name, or create it: CREATE PUBLICATION "shopp" FOR ALL TABLES')
 
 
 def test_a_slot_that_another_process_reads(
