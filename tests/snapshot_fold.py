@@ -35,7 +35,7 @@ class Fold:
         steps: list[tuple[int, Callable[[], None]]] = [
             (order, partial(self._apply, self.name_of(changes.relation), changes, *row))
             for changes in batch.changes
-            for order, row in zip(changes.batch_order.tolist(), _rows(changes), strict=True)
+            for order, row in zip(changes.batch_order.tolist(), rows_of_changes(changes), strict=True)
         ]
         steps += [(one.batch_order, partial(self._truncate, self.name_of(one.relation))) for one in batch.truncates]
         for _, step in sorted(steps, key=itemgetter(0)):
@@ -101,7 +101,8 @@ class Fold:
         assert found == sorted(map(repr, rows))
 
 
-def _rows(changes: Changes) -> Iterator[tuple[RowOp, Row | None, Row | None]]:
+def rows_of_changes(changes: Changes) -> Iterator[tuple[RowOp, Row | None, Row | None]]:
+    """Each with its new row and its old one."""
     after, before = _image(changes, changes.after), _image(changes, changes.before)
     for row, op in enumerate(changes.op.tolist()):
         yield RowOp(op), after.get(row), before.get(row)

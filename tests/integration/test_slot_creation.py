@@ -48,10 +48,11 @@ class _Making:
         assert f'slot "{self.slot}" waits for the transaction of PID' in str(self.failure)
 
     def _make(self) -> None:
-        with self.catalog.open_session() as session:
-            tables = KeylessTables(
-                self.catalog, self._options, list_snapshot_tables(session, ["p"], ServerTypes(self.catalog).resolve)
-            )
+        tables = KeylessTables(
+            self.catalog,
+            self._options,
+            lambda session: list_snapshot_tables(session, ["p"], ServerTypes(self.catalog).resolve),
+        )
         try:
             if self._keyless:
                 tables.create_slot(self.slot, "a test", self._tell)

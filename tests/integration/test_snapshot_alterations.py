@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
+from tests.beside import run_beside
 from tests.database import Database
 from tests.integration.test_snapshot import TABLE, started
+from tests.integration.test_snapshot_races import Consumer, snapshotting
+from tests.snapshot_fold import Row, rows_of_changes
 from tests.source_at_work import wait_for
+
+_OTHERS: list[tuple[str, Row]] = [("public.parts", {"v": b"1"})]
 
 
 @pytest.mark.behaviour("N27")
@@ -151,3 +158,54 @@ def test_a_large_value_of_a_row_that_gets_another_key_before_it_is_given_arrives
     finally:
         consumer.source.stop()
     consumer.fold.assert_equals(database, "public.t")
+
+
+@pytest.mark.behaviour("N5")
+@pytest.mark.parametrize(
+    ("alter", "expected"),
+    [
+        ("ALTER TABLE k ADD COLUMN w int DEFAULT 7", [("public.k", {"v": b"1", "w": b"7"}), *_OTHERS]),
+        ("ALTER TABLE k ADD COLUMN w int DEFAULT 7, DROP COLUMN v", [("public.k", {"w": b"7"}), *_OTHERS]),
+        ("ALTER TABLE k RENAME TO renamed", [("public.renamed", {"v": b"1"}), *_OTHERS]),
+        ("ALTER TABLE k ADD PRIMARY KEY (v)", [("public.k", {"v": b"1"}), *_OTHERS]),
+        ("DROP TABLE k", _OTHERS),
+        ("LOCK TABLE k; ALTER TABLE parts ATTACH PARTITION two FOR VALUES IN (2)",
+         [("public.k", {"v": b"1"}), *_OTHERS, ("public.parts", {"v": b"2"})]),
+    ],
+)  # fmt: skip
+def test_tables_without_a_key_are_read_as_they_are_when_their_locks_are_free(
+    database: Database, alter: str, expected: list[tuple[str, Row]]
+) -> None:
+    database.execute(
+        "CREATE TABLE k AS SELECT 1 AS v; CREATE TABLE parts (v int) PARTITION BY LIST (v);"
+        "CREATE TABLE one PARTITION OF parts FOR VALUES IN (1); INSERT INTO parts VALUES (1);"
+        "CREATE TABLE two AS SELECT 2 AS v;"
+        "CREATE PUBLICATION p FOR TABLE k, parts WITH (publish_via_partition_root)"
+    )
+    consumer = Consumer(snapshotting(database))
+
+    def commit_when_awaited(_: threading.Event) -> None:
+        wait_for(lambda: bool(database.query(_WAITS_FOR_A_LOCK)), "the source to wait for the lock", 20)
+        session.commit()
+
+    found: list[tuple[str, Row]] = []
+    try:
+        with database.session() as session, session.cursor() as cursor:
+            cursor.execute(alter)
+            with run_beside(commit_when_awaited):
+                consumer.source.read_stream_identity()
+                consumer.source.start(None)
+
+        def is_done() -> bool:
+            batch = consumer.source.read(0.05)
+            if batch is not None:
+                consumer.source.confirm(batch.position)
+                for changes in batch.changes:
+                    found.extend((str(changes.relation), row) for _, row, _ in rows_of_changes(changes) if row)
+            return bool(consumer.source.list_snapshots()) and consumer.done
+
+        wait_for(is_done, "the snapshot to end", 20)
+    finally:
+        consumer.source.stop()
+    assert [one.state for one in consumer.source.list_snapshots()] == [SnapshotState.DONE]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))

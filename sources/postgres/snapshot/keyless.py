@@ -8,7 +8,7 @@ are what the stream continues. The snapshot lives as long as the session that ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg2
 
@@ -24,20 +24,25 @@ from sources.postgres.snapshot.tables import SnapshotTable
 
 _KEYLESS_LOCK_SECONDS = 10
 
+FindTables = Callable[[Session], Sequence[SnapshotTable]]
+
 
 class KeylessTables:
     """These tables in the state in which the stream of a new slot begins, from `create_slot` until `close`.
 
     A TRUNCATE, or an ALTER that writes the rows anew, would leave nothing for the snapshot to see (PostgreSQL
     documentation, "MVCC Caveats"): the tables are locked before it is taken, and stay so.
+
+    tables: as they are in that state, by relation. find: lists them as they are when it is called.
     """
 
-    def __init__(self, catalog: Catalog, options: PostgresOptions, tables: Sequence[SnapshotTable]) -> None:
-        self.tables = {table.relation.id: table for table in tables}
+    def __init__(self, catalog: Catalog, options: PostgresOptions, find: FindTables) -> None:
+        self.tables: dict[str, SnapshotTable] = {}
         self.snapshot = ""
         self._catalog = catalog
         self._options = options
-        self._locker: psycopg2.extensions.connection | None = None
+        self._find = find
+        self._locker: Session | None = None
         self._maker: Session | None = None
 
     def create_slot(self, name: str, application_name: str, on_wait: Callable[[str], None]) -> Slot:
@@ -45,12 +50,13 @@ class KeylessTables:
         dsn, timeout = self._options.connection_string, self._options.timeout
         database = self._catalog.database
         try:
-            self._lock(dsn, timeout)
+            self._lock(connect_reader(dsn, timeout))
             maker = self._maker = Session(connect(dsn, timeout, application_name), None)
             maker.read_rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
             command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
             made = wait_for_slot(self._catalog, maker, lambda: maker.read_rows(command), name, on_wait)
             [(_, begins, self.snapshot, _)] = made
+            self.tables |= self._look_at_locked()
         except psycopg2.Error as error:
             self.close()
             raise from_psycopg2(error, dsn) from None
@@ -59,14 +65,37 @@ class KeylessTables:
             raise
         return Slot.make_created(name, database, Lsn.parse(begins))
 
-    def _lock(self, dsn: str, timeout: float) -> None:
-        self._locker = connect_reader(dsn, timeout)
+    def _lock(self, connection: psycopg2.extensions.connection) -> None:
+        """Lock the tables. Somebody may have altered, renamed or dropped them while their locks were waited for."""
+        locker = self._locker = Session(connection, None)
+        self.tables = _by_relation(self._find(locker))
+        while not (self._lock_these(connection) and self._are_locked(locker)):
+            with connection.cursor() as cursor:
+                cursor.execute("ROLLBACK")
+            self.tables = _by_relation(self._find(locker))
+
+    def _are_locked(self, locker: Session) -> bool:
+        """Whether the tables have the names that were locked. They are looked at anew."""
+        before, self.tables = self.tables, _by_relation(self._find(locker))
+        return _list_names(before) == _list_names(self.tables)
+
+    def _lock_these(self, connection: psycopg2.extensions.connection) -> bool:
+        """Lock whatever has the names of the tables; False when one of these names is gone."""
         names = ", ".join(f"{'ONLY ' if table.only else ''}{table.name}" for table in self.tables.values())
-        with self._locker.cursor() as cursor:
-            cursor.execute(
-                f"BEGIN READ ONLY; SET LOCAL lock_timeout = '{_KEYLESS_LOCK_SECONDS}s'; "
-                f"LOCK TABLE {names} IN ACCESS SHARE MODE"
-            )
+        with connection.cursor() as cursor:
+            try:
+                cursor.execute(
+                    f"BEGIN READ ONLY; SET LOCAL lock_timeout = '{_KEYLESS_LOCK_SECONDS}s';"
+                    + (f"LOCK TABLE {names} IN ACCESS SHARE MODE" if names else "")
+                )
+            except psycopg2.errors.UndefinedTable:
+                return False
+        return True
+
+    def _look_at_locked(self) -> dict[str, SnapshotTable]:
+        """The locked tables as they are now: no lock keeps partitions from being attached."""
+        assert self._locker is not None  # noqa: S101 - it has the locks
+        return {of: table for of, table in _by_relation(self._find(self._locker)).items() if of in self.tables}
 
     def close(self) -> None:
         """Let the tables and the snapshot go. May be called twice."""
@@ -76,3 +105,11 @@ class KeylessTables:
         maker, self._maker = self._maker, None
         if maker is not None:
             maker.close()
+
+
+def _by_relation(tables: Sequence[SnapshotTable]) -> dict[str, SnapshotTable]:
+    return {table.relation.id: table for table in tables}
+
+
+def _list_names(tables: Mapping[str, SnapshotTable]) -> dict[str, str]:
+    return {relation: table.name for relation, table in tables.items()}

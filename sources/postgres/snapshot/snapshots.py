@@ -27,6 +27,7 @@ from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
 from sources.postgres.snapshot.requests import find_keyless, review
+from sources.postgres.snapshot.tables import SnapshotTable
 from sources.snapshot.beside import SnapshotsBesideStream, read_state
 
 
@@ -59,8 +60,11 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
             requested = self._own.requested
         else:
             return None
-        found = find_keyless(session, requested, self._options.publications, self._types)
-        return KeylessTables(self._catalog, self._options, found) if found else None
+
+        def find(asked: Session) -> Sequence[SnapshotTable]:
+            return find_keyless(asked, requested, self._options.publications, self._types)
+
+        return KeylessTables(self._catalog, self._options, find) if find(session) else None
 
     def start(self, position: Position | None, since: int, keyless: KeylessTables | None) -> None:
         """The stream goes on after a position. since: the xid that comes next on the server, 64 bits. keyless: of a
