@@ -72,13 +72,14 @@ class Delivered:
         return hidden
 
     def find_unknown(self, fence: Fence, since: int) -> set[int]:
-        """The transactions in progress of which nobody knows whether the stream gave them before this process began.
+        """The transactions in progress of which nobody knows whether the stream gave them: before this process began,
+        or so long ago that it is forgotten.
 
         since: the xid that came next then, 64 bits; 0 where nothing was given before.
         """
         latest = since if self.latest is None else int(fence.widen(np.array([self.latest], np.uint32))[0])
         oldest = max(since, latest - _REMEMBERED_TRANSACTIONS + 1)
-        return {xid for xid in fence.xip if xid < oldest and not self._is_known(xid)} if since else set()
+        return {xid for xid in fence.xip if xid < oldest and not self._is_known(xid)}
 
     def _was_given(self, xid: int, turn: int) -> bool:
         return self._is_known(xid) and int(self._turn[xid % _REMEMBERED_TRANSACTIONS]) <= turn

@@ -63,3 +63,11 @@ def test_of_what_is_long_forgotten_nobody_knows() -> None:
     given.note(xids(1000, 1000 + 2**18))
     assert given.find_unknown(fence(1000, 2**20, 1000), since=1) == {1000}
     assert given.find_unknown(fence(1000, 2**20, 1000 + 2**18), since=1) == set()
+
+
+def test_at_a_first_start_nobody_knows_of_what_is_long_forgotten_either() -> None:
+    given = Delivered()
+    given.note(xids(1000, 1000 + 2**18))
+    assert given.find_hidden_since(fence(1000, 2**20, 1000), 1, 1000 + 2**18) == set()
+    assert given.find_unknown(fence(1000, 2**20, 1000), since=0) == {1000}
+    assert given.find_unknown(fence(1000, 2**20, 1000 + 2**18), since=0) == set()
