@@ -643,3 +643,23 @@ def test_a_slot_is_made_however_short_transactions_must_be(database: Database) -
     finally:
         consumer.source.stop()
     consumer.fold.assert_equals(database, "public.t")
+
+
+def test_a_partition_that_is_locked_does_not_hold_up_other_tables(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY LIST (id); CREATE TABLE one PARTITION OF t FOR VALUES IN (1);"
+        "CREATE TABLE u (id int PRIMARY KEY); INSERT INTO t VALUES (1); INSERT INTO u VALUES (1);"
+        "CREATE PUBLICATION p FOR TABLE t, u WITH (publish_via_partition_root)"
+    )
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session() as other, other.cursor() as cursor:
+            cursor.execute("LOCK TABLE one IN ACCESS EXCLUSIVE MODE")
+            consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
+            wait_for(lambda: consumer.read() is not None and consumer.fold.reads == 1, "the rows of u", 20.0)
+            [shown] = consumer.source.list_snapshots()
+            assert "waits for" in shown.tables[0].reason
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 2

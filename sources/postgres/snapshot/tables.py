@@ -81,8 +81,8 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
     ELSE (
         SELECT array_agg(ARRAY[of.nspname::text, part.relname::text, part.relkind::text, part.reltuples::text,
             part.relpages::text] ORDER BY of.nspname, part.relname)
-        FROM pg_catalog.pg_partition_tree(c.oid) tree JOIN pg_catalog.pg_class part ON part.oid = tree.relid
-        JOIN pg_catalog.pg_namespace of ON of.oid = part.relnamespace WHERE tree.isleaf AND part.relkind <> 'p'
+        FROM {tree} tree JOIN pg_catalog.pg_class part ON part.oid = tree.oid
+        JOIN pg_catalog.pg_namespace of ON of.oid = part.relnamespace WHERE part.relkind <> 'p'
     ) END
 FROM streamed s
 JOIN pg_catalog.pg_class c ON c.oid = s.oid
@@ -117,6 +117,14 @@ _BASE = """(WITH RECURSIVE base(oid, of) AS (
             SELECT ty.oid, ty.typbasetype FROM pg_catalog.pg_type ty WHERE ty.oid = a.atttypid
             UNION ALL SELECT ty.oid, ty.typbasetype FROM base JOIN pg_catalog.pg_type ty ON ty.oid = base.of
         ) SELECT oid FROM base WHERE of = 0)"""
+# pg_partition_tree() waits for the locks of the partitions. Which are being detached, PostgreSQL 14 and later say.
+PARTITION_TREE = """(WITH RECURSIVE tree(oid) AS (
+            SELECT {} UNION ALL SELECT below.inhrelid FROM tree JOIN pg_catalog.pg_inherits below
+                ON below.inhparent = tree.oid JOIN pg_catalog.pg_class child ON child.oid = below.inhrelid
+            WHERE child.relispartition
+                AND NOT coalesce((pg_catalog.to_jsonb(below) ->> 'inhdetachpending')::bool, false)
+        ) SELECT oid FROM tree)"""
+"""SQL of a table and of all partitions below it. {}: SQL of its OID."""
 # Strategies of B-tree operators: PostgreSQL documentation, "Interfacing Extensions to Indexes".
 _OPERATOR = """(SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname) FROM pg_catalog.pg_amop ao
          JOIN pg_catalog.pg_operator op ON op.oid = ao.amopopr
@@ -230,6 +238,7 @@ def _build_query(version: int, *, one: bool) -> str:
         in_schemas=_IN_SCHEMAS if with_lists else "",
         details=_DETAILS if with_lists else _NO_DETAILS,
         base=_BASE,
+        tree=PARTITION_TREE.format("c.oid"),
         less=_OPERATOR.format(1),
         equal=_OPERATOR.format(3),
         greater=_OPERATOR.format(5),

@@ -11,17 +11,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sources.postgres.catalog import Session
+from sources.postgres.snapshot.tables import PARTITION_TREE
 
 # Whoever has changed rows holds a lock of such a mode, and one of its own transaction ID, until the changes are seen; a
 # prepared transaction does, too. Both are PostgreSQL documentation, "Explicit Locking" and "pg_locks".
-_WRITERS = """
+_WRITERS = f"""
 SELECT DISTINCT own.transactionid::text::bigint
 FROM pg_catalog.pg_locks held JOIN pg_catalog.pg_locks own
     ON own.virtualtransaction = held.virtualtransaction AND own.pid IS NOT DISTINCT FROM held.pid
 WHERE held.locktype = 'relation' AND held.granted
     AND held.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
     AND held.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-    AND held.relation IN (SELECT %s::bigint::oid UNION SELECT relid FROM pg_catalog.pg_partition_tree(%s::bigint::oid))
+    AND held.relation IN {PARTITION_TREE.format("%s::bigint::oid")}
     AND own.locktype = 'transactionid' AND own.mode = 'ExclusiveLock' AND own.granted
 """
 _LEFT = """
@@ -47,7 +48,7 @@ def find_writers(session: Session, oid: int) -> Writers:
     """Those of a table, and of its partitions."""
     if session.read_value("SELECT pg_is_in_recovery()"):
         return Writers((), int(session.read_value("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")))
-    return Writers([int(xid) for (xid,) in session.read_rows(_WRITERS, oid, oid)])
+    return Writers([int(xid) for (xid,) in session.read_rows(_WRITERS, oid)])
 
 
 def find_remaining_writers(session: Session, writers: Writers) -> Writers:
