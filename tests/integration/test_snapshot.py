@@ -663,3 +663,20 @@ def test_a_partition_that_is_locked_does_not_hold_up_other_tables(database: Data
     finally:
         consumer.source.stop()
     assert consumer.fold.reads == 2
+
+
+def test_a_table_with_a_row_filter_that_is_locked_does_not_hold_up_the_others(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1);"
+        "INSERT INTO t VALUES (-1), (1); CREATE PUBLICATION p FOR TABLE t WHERE (id > 0), u"
+    )
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        with database.session() as other, other.cursor() as cursor:
+            cursor.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
+            wait_for(lambda: consumer.read() is not None and consumer.fold.reads == 1, "the rows of u", 20.0)
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert list(consumer.fold.tables["public.t"]) == [(b"1",)]

@@ -163,7 +163,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             return
         known = self._tables.pop(task.table.relation, None)
         try:
-            locked = known or self._require_readable(task, session)
+            locked = known or self._require_readable(task, session, filters=False)
             fence = self._begin(task, locked, connection, session, stopping)
             if fence is None:
                 self._schedule.give_up(task)
@@ -281,9 +281,11 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         behind = json.dumps([part, place, number + chunk.rows]).encode()
         self._schedule.bring(task, rows, behind, part == len(table.parts))
 
-    def _require_readable(self, task: Read | Check, session: Session) -> SnapshotTable:
-        """The table as it is. SourceRefused when it cannot be read."""
-        table = describe_shape(session, int(task.table.relation), self._options.publications, self._types.resolve)
+    def _require_readable(self, task: Read | Check, session: Session, *, filters: bool = True) -> SnapshotTable:
+        """The table as it is. SourceRefused when it cannot be read. filters: see describe_shape."""
+        table = describe_shape(
+            session, int(task.table.relation), self._options.publications, self._types.resolve, filters=filters
+        )
         if table is None:
             raise SourceRefused(f"{task.table.table} is no longer there, or no longer published", "")
         if not table.key:

@@ -22,12 +22,20 @@ NO_KEY = (
 
 
 def find_tables(
-    session: Session, requested: Sequence[TableRequest], publications: Sequence[str], types: ServerTypes
+    session: Session,
+    requested: Sequence[TableRequest],
+    publications: Sequence[str],
+    types: ServerTypes,
+    *,
+    filters: bool = False,
 ) -> list[tuple[SnapshotTable, str]]:
-    """The tables that are asked for, each with its condition. No request stands for every table."""
+    """The tables that are asked for, each with its condition. No request stands for every table.
+
+    filters: see describe_shape.
+    """
     patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
     found = []
-    for table in list_snapshot_tables(session, publications, types.resolve):
+    for table in list_snapshot_tables(session, publications, types.resolve, filters=filters):
         fit = patterns.find(table.relation.schema, table.relation.table)
         if fit is not None:
             found.append((table, fit.value))
@@ -61,7 +69,7 @@ def find_keyless(
     session: Session, requested: Sequence[TableRequest], publications: Sequence[str], types: ServerTypes
 ) -> list[SnapshotTable]:
     """Those of the tables that have no key, and that this role may read."""
-    found = find_tables(session, requested, publications, types)
+    found = find_tables(session, requested, publications, types, filters=True)
     return [table for table, _ in found if not table.key and table.parts and find_refusal(session, table) is None]
 
 

@@ -109,8 +109,9 @@ _DETAILS = """bool_or(t.stored) AS stored,
         CASE WHEN bool_and(r.prqual IS NOT NULL AND NOT t.puballtables AND (t.publication, t.oid) NOT IN (
             SELECT s.pnpubid, c.oid FROM pg_catalog.pg_publication_namespace s
             JOIN pg_catalog.pg_class c ON c.relnamespace = s.pnnspid
-        )) FILTER (WHERE t.rows) THEN array_agg(DISTINCT pg_catalog.pg_get_expr(r.prqual, t.oid)) FILTER (WHERE t.rows)
+        )) FILTER (WHERE t.rows) THEN array_agg(DISTINCT {filter}) FILTER (WHERE t.rows)
         END AS filters"""
+_FILTER = "pg_catalog.pg_get_expr(r.prqual, t.oid)"
 _NO_DETAILS = "false AS stored, NULL::text AS listed, NULL::text[] AS filters"
 # The type that a key's values are compared as: a domain's checks are nothing to a bound of a range.
 _BASE = """(WITH RECURSIVE base(oid, of) AS (
@@ -209,34 +210,43 @@ Resolve = Callable[[int], PgType | None]
 """What a type's OID stands for."""
 
 
-def list_snapshot_tables(session: Session, publications: Sequence[str], resolve: Resolve) -> list[SnapshotTable]:
-    """The tables of publications, by schema and name.
+def list_snapshot_tables(
+    session: Session, publications: Sequence[str], resolve: Resolve, *, filters: bool = True
+) -> list[SnapshotTable]:
+    """The tables of publications, by schema and name. filters: see describe_shape.
 
     A partitioned table stands for itself or by its partitions, as publish_via_partition_root has it.
     """
-    return _ask(session, publications, resolve, None)
+    return _ask(session, publications, resolve, None, filters)
 
 
-def describe_shape(session: Session, oid: int, publications: Sequence[str], resolve: Resolve) -> SnapshotTable | None:
-    """The table as it is now; None when it is gone, or these publications do not stream it under its own name."""
-    found = _ask(session, publications, resolve, oid)
+def describe_shape(
+    session: Session, oid: int, publications: Sequence[str], resolve: Resolve, *, filters: bool = True
+) -> SnapshotTable | None:
+    """The table as it is now; None when it is gone, or these publications do not stream it under its own name.
+
+    filters: whether the row filter is looked up, for which the server waits for the table's lock; it is empty else.
+    """
+    found = _ask(session, publications, resolve, oid, filters)
     return found[0] if found else None
 
 
-def _ask(session: Session, publications: Sequence[str], resolve: Resolve, oid: int | None) -> list[SnapshotTable]:
-    query = _build_query(int(session.read_setting("server_version_num")), one=oid is not None)
+def _ask(
+    session: Session, publications: Sequence[str], resolve: Resolve, oid: int | None, filters: bool
+) -> list[SnapshotTable]:
+    query = _build_query(int(session.read_setting("server_version_num")), one=oid is not None, filters=filters)
     rows = session.read_rows(query, list(publications), oid)
     return [_make_table(row, resolve) for row in rows]
 
 
-def _build_query(version: int, *, one: bool) -> str:
+def _build_query(version: int, *, one: bool, filters: bool) -> str:
     with_lists = version >= _FILTERS_AND_LISTS
     return _TABLES.format(
         stored="p.pubgencols = 's'" if version >= _GENERATED_COLUMNS else "false",
         asked=_ONE if one else "true",
         chosen="c.oid = (SELECT oid FROM given)" if one else "true",
         in_schemas=_IN_SCHEMAS if with_lists else "",
-        details=_DETAILS if with_lists else _NO_DETAILS,
+        details=_DETAILS.format(filter=_FILTER if filters else "NULL::text") if with_lists else _NO_DETAILS,
         base=_BASE,
         tree=PARTITION_TREE.format("c.oid"),
         less=_OPERATOR.format(1),
@@ -263,7 +273,7 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
     return SnapshotTable(
         relation,
         only=kind == "r",
-        row_filter=" OR ".join(f"({condition})" for condition in filters or ()),
+        row_filter=" OR ".join(f"({condition})" for condition in filters or () if condition),
         estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
         key=_make_key(key, place) if keys <= place.keys() else (),
         parts=tuple(
