@@ -365,7 +365,7 @@ _NUMBER_OF_OP[list(_OPS)] = np.arange(len(_OPS))
 
 _MOST_LISTS = 16
 
-_MOST_COLUMNS = 100_000
+_MOST_HELD_COLUMNS = 100_000
 """Of how many columns OfShapes holds the shapes, besides those of its lists: 13 MB, if each shape has columns of its
 own."""
 
@@ -419,7 +419,7 @@ class OfShapes(Generic[Made]):
         key = id(shape.relation), id(shape.columns)
         if key not in self._of_objects:
             made = self._make(shape)
-            if self._size >= _MOST_COLUMNS:
+            if self._size >= _MOST_HELD_COLUMNS:
                 self._of_objects.clear()
                 self._size = 0
             self._of_objects[key] = shape, made

@@ -62,7 +62,7 @@ def test_shapes_that_are_gone_lend_their_place_in_memory_to_no_others() -> None:
 
 
 def test_not_more_shapes_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "_MOST_COLUMNS", 2 * len(ORDERS) + 2 * cells._COLUMNS_A_SHAPE)
+    monkeypatch.setattr(cells, "_MOST_HELD_COLUMNS", 2 * len(ORDERS) + 2 * cells._COLUMNS_A_SHAPE)
     asked, tables = Asked(), [relation(name) for name in "abc"]
     for table in (*tables, *tables):
         assert asked.of_shapes.make_each([Shape(table, ORDERS)]) == [(table.table, len(ORDERS))]
@@ -70,7 +70,7 @@ def test_not_more_shapes_are_remembered_than_there_is_room_for(monkeypatch: pyte
 
 
 def test_columns_that_are_others_in_every_batch_are_not_held_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cells, "_MOST_COLUMNS", 1000)
+    monkeypatch.setattr(cells, "_MOST_HELD_COLUMNS", 1000)
     asked, orders = Asked(), relation("orders")
     for _ in range(500):
         asked.of_shapes.make_each([Shape(orders, (*ORDERS, postgres_column("more", 25)))])
