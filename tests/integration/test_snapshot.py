@@ -609,8 +609,8 @@ def test_a_table_whose_name_another_one_has_taken_is_locked_before_it_is_read(
             database.execute(statement)
         return begin(*given)
 
-    def rewrite_and_describe(*given: Any) -> SnapshotTable | None:
-        table = describe_shape(*given)
+    def rewrite_and_describe(*given: Any, **named: Any) -> SnapshotTable | None:
+        table = describe_shape(*given, **named)
         if table is not None and table.relation.table == "u":
             with suppress(psycopg2.errors.LockNotAvailable):  # a chunk has it
                 database.execute("SET lock_timeout = 100; ALTER TABLE u ALTER v TYPE varchar(9) USING v || 'x'")
