@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+HOW_TO_LIST = "psql-streamer snapshot list, or GET /snapshots, lists all of them"
+"""What to do about a snapshot of a name that there is not."""
+
 
 class Wanted(StrEnum):
     """What the operator wants of a snapshot."""

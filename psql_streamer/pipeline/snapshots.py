@@ -8,7 +8,7 @@ from psql_streamer.errors import NoSuchSnapshot, SnapshotConflict, SnapshotError
 from psql_streamer.interfaces import KnownSnapshot, Snapshots
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
-from psql_streamer.snapshots import KeyForm, PostedKeys, TableRequest, Wanted
+from psql_streamer.snapshots import HOW_TO_LIST, KeyForm, PostedKeys, TableRequest, Wanted
 
 
 class SnapshotsOfSources(Snapshots):
@@ -43,7 +43,9 @@ class SnapshotsOfSources(Snapshots):
             return self._look_up_by_name(source)
         able = [name for name, requests in self._by_source.items() if requests.are_taken]
         if len(able) > 1:
-            raise SnapshotUnclear(f"sources {', '.join(able)} take snapshots", "say which one is meant with source")
+            raise SnapshotUnclear(
+                f"sources {', '.join(able)} take snapshots", "say which one is meant with source (--source)"
+            )
         if not able and len(self._by_source) == 1:
             able = list(self._by_source)  # it says itself why it takes none
         if not able:
@@ -67,7 +69,7 @@ class SnapshotsOfSources(Snapshots):
             if requests.are_taken and not requests.complete:
                 what = f"source {name_of_source} has not started yet, and snapshot {name} may be one of its own"
                 raise SourceUnavailable(what, "ask again when /status is well")
-        raise NoSuchSnapshot(f"there is no snapshot {name}", "GET /snapshots lists all of them")
+        raise NoSuchSnapshot(f"there is no snapshot {name}", HOW_TO_LIST)
 
     def _look_up_by_name(self, source: str) -> SnapshotRequests:
         if source in self._by_source:
