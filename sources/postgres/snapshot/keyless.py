@@ -68,15 +68,15 @@ class KeylessTables:
     def _lock(self, connection: psycopg2.extensions.connection) -> None:
         """Lock the tables. Somebody may have altered, renamed or dropped them while their locks were waited for."""
         locker = self._locker = Session(connection, None)
-        self.tables = _by_relation(self._find(locker))
+        self.tables = _index_by_relation(self._find(locker))
         while not (self._lock_these(connection) and self._are_locked(locker)):
             with connection.cursor() as cursor:
                 cursor.execute("ROLLBACK")
-            self.tables = _by_relation(self._find(locker))
+            self.tables = _index_by_relation(self._find(locker))
 
     def _are_locked(self, locker: Session) -> bool:
         """Whether the tables have the names that were locked. They are looked at anew."""
-        before, self.tables = self.tables, _by_relation(self._find(locker))
+        before, self.tables = self.tables, _index_by_relation(self._find(locker))
         return _list_names(before) == _list_names(self.tables)
 
     def _lock_these(self, connection: psycopg2.extensions.connection) -> bool:
@@ -95,7 +95,7 @@ class KeylessTables:
     def _look_at_locked(self) -> dict[str, SnapshotTable]:
         """The locked tables as they are now: no lock keeps partitions from being attached."""
         assert self._locker is not None  # noqa: S101 - it has the locks
-        return {of: table for of, table in _by_relation(self._find(self._locker)).items() if of in self.tables}
+        return {of: table for of, table in _index_by_relation(self._find(self._locker)).items() if of in self.tables}
 
     def close(self) -> None:
         """Let the tables and the snapshot go. May be called twice."""
@@ -107,7 +107,7 @@ class KeylessTables:
             maker.close()
 
 
-def _by_relation(tables: Sequence[SnapshotTable]) -> dict[str, SnapshotTable]:
+def _index_by_relation(tables: Sequence[SnapshotTable]) -> dict[str, SnapshotTable]:
     return {table.relation.id: table for table in tables}
 
 
