@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from psql_streamer.hashed import Hashed
 from psql_streamer.model import Column
 from psql_streamer.pgtype import PgType, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID
 
-Descriptions: TypeAlias = tuple[tuple[int, PgType], ...]
-"""The place of a column, and what is known of its type."""
+HashedColumns: TypeAlias = Hashed[tuple[Column, ...]]
 
 
-def list_descriptions(columns: Sequence[Column]) -> Descriptions:
-    """Of those columns whose types are not built in."""
+def hash_columns(columns: tuple[Column, ...]) -> HashedColumns:
+    """The columns, as what is remembered of them is looked up: equal if what is known of their types is, too."""
+    return Hashed(columns, list_descriptions(columns))
+
+
+def list_descriptions(columns: Sequence[Column]) -> tuple[tuple[int, PgType], ...]:
+    """Of those columns whose types are not built in: the place of each, and what is known of its type."""
     return tuple(
         (at, kind.known)
         for at, column in enumerate(columns)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import CellTable, Shape
 from psql_streamer.model import Changes, Relation
-from psql_streamer.pgtypes.descriptions import list_descriptions
+from psql_streamer.pgtypes.descriptions import hash_columns
 
 if TYPE_CHECKING:
     from psql_streamer.spark.rules import Rule
@@ -58,8 +58,8 @@ def group_changes(ruled: Sequence[Changes], rule_of: Callable[[Relation], Rule])
         return [list(ruled)]
     for changes in ruled:
         relation = changes.relation
-        described = list_descriptions(changes.columns)
-        key = (rule_of(relation).name, changes.columns, described, relation.columns, relation.replica_identity)
+        columns = hash_columns(changes.columns)
+        key = (rule_of(relation).name, columns, relation.columns, relation.replica_identity)
         groups.setdefault(key, []).append(changes)
     return list(groups.values())
 

@@ -34,10 +34,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerRefused
+from psql_streamer.hashed import Hashed
 from psql_streamer.model import ArrowType, Changes, Column, Transactions
 from psql_streamer.pgtypes import casts
+from psql_streamer.pgtypes.descriptions import HashedColumns
 from psql_streamer.spark.alike import Tables
-from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.lacking import Lacking, fill_unchanged_values, find_lacking
 from psql_streamer.spark.metadata import IMAGE_SHIFT, METADATA, ROW, Images
 
@@ -80,7 +81,7 @@ class Sent:
     """
 
     changes: Changes
-    columns: Hashed[tuple[Column, ...]]
+    columns: HashedColumns
     shape: Hashed[pa.Schema]
     texts: Sequence[pa.BinaryArray]
     seen: Sequence[pa.BinaryArray]
@@ -138,7 +139,7 @@ class Sent:
 
 def send(
     changes: Changes,
-    hashed: Hashed[tuple[Column, ...]],
+    hashed: HashedColumns,
     transactions: Transactions,
     wanted: Callable[[str], bool],
     bits: Sequence[int] = (),
@@ -165,7 +166,7 @@ def send(
 
 
 @lru_cache(maxsize=_MOST_ARROW_SCHEMAS)
-def _make_shape(columns: Hashed[tuple[Column, ...]], metadata: tuple[str, ...]) -> Hashed[pa.Schema]:
+def _make_shape(columns: HashedColumns, metadata: tuple[str, ...]) -> Hashed[pa.Schema]:
     own = [(column.name, casts.choose_arrow_type(column.type)) for column in columns.value]
     return Hashed(pa.schema([*own, *((name, METADATA[name].type) for name in metadata), (ROW, pa.int64())]))
 

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from psql_streamer.events.source_fields import choose_fields
-from psql_streamer.model import Changes, Column, SourceInfo, Transactions
-from psql_streamer.pgtypes.descriptions import list_descriptions
+from psql_streamer.model import Changes, SourceInfo, Transactions
+from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 from psql_streamer.spark.alike import Tables
-from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.rules import Rule
 
 if TYPE_CHECKING:
@@ -35,9 +34,9 @@ class Job:
     """Numbers of what these views show; None where a plan over them is of no use for other batches."""
 
     @cached_property
-    def columns(self) -> Hashed[tuple[Column, ...]]:
+    def columns(self) -> HashedColumns:
         """Those of the changes, with what is known of their types."""
-        return Hashed(self.changes.columns, list_descriptions(self.changes.columns))
+        return hash_columns(self.changes.columns)
 
     def show_change(self, row: int) -> str:
         """What messages call a change: `(0/1B13810, 5)`, or `(0/1B13810, 5) of snapshot "ID"`."""

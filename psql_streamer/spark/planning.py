@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from psql_streamer.errors import HandlerError, HandlerRefused
-from psql_streamer.model import Column
+from psql_streamer.hashed import Hashed
+from psql_streamer.pgtypes.descriptions import HashedColumns
 from psql_streamer.spark.catalyst import Catalyst, Turns
 from psql_streamer.spark.directions import refuse_wrong_types
 from psql_streamer.spark.exchange import Sent, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
-from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, compute_bit
 from psql_streamer.spark.left_out import Named, collect_names
@@ -48,10 +48,10 @@ class Planner:
         self.named: dict[tuple[str, Hashed[pa.Schema]], Mapping[str, Named]] = {}
         self._explain = explain
         self._schemas: dict[Hashed[pa.Schema], StructType] = {}
-        self._bits: dict[tuple[str, Hashed[tuple[Column, ...]]], tuple[int, ...]] = {}
+        self._bits: dict[tuple[str, HashedColumns], tuple[int, ...]] = {}
         self._step_plans: dict[tuple[str, Hashed[pa.Schema]], StepPlan] = {}
-        self._nested: dict[tuple[str, Hashed[tuple[Column, ...]]], Mapping[int, pa.DataType]] = {}
-        self._one_by_one: dict[tuple[str, Hashed[tuple[Column, ...]]], bool] = {}
+        self._nested: dict[tuple[str, HashedColumns], Mapping[int, pa.DataType]] = {}
+        self._one_by_one: dict[tuple[str, HashedColumns], bool] = {}
 
     def make_sent(self, job: Job) -> tuple[Sent, dict[int, Mask]]:
         """What goes to Spark, and the values that could not be read for it: column -> images."""

@@ -49,12 +49,12 @@ def make_layout(sent: Sent, fields: Sequence[Field], where: str) -> Layout:
     """HandlerRefused when two columns have the same name."""
     names = collect_column_names(sent, fields, where)
     kinds = tuple(_find_kind(sent, field) for field in fields)
-    own = {
-        at: (sent.changes.columns[field.source], field)
+    passed = {
+        at: _name_column(sent.changes.columns[field.source], field, names)
         for at, (field, kind) in enumerate(zip(fields, kinds, strict=True))
         if kind is Kind.OF_EVENTS and field.source is not None and field.source < sent.own_columns
     }
-    return Layout(names, kinds, {at: _name_column(column, field, names) for at, (column, field) in own.items()})
+    return Layout(names, kinds, passed)
 
 
 def _find_kind(sent: Sent, field: Field) -> Kind:

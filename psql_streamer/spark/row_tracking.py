@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from psql_streamer.errors import HandlerRefused
-from psql_streamer.model import Column
+from psql_streamer.hashed import Hashed
+from psql_streamer.pgtypes.descriptions import HashedColumns
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts, Field, RowOrigin, collect_facts
-from psql_streamer.spark.hashed import Hashed
 from psql_streamer.spark.metadata import ROW
 from psql_streamer.spark.plan_tree import read_plan
 from psql_streamer.spark.result_fields import Layout, make_layout
@@ -31,7 +31,7 @@ drops it from anything that is computed."""
 
 _MOST_TRACKED_PLANS = 500
 
-Layouts: TypeAlias = dict[tuple[Hashed[tuple[Column, ...]], int], Layout]
+Layouts: TypeAlias = dict[tuple[HashedColumns, int], Layout]
 
 
 def make_schema(shape: pa.Schema) -> StructType:

@@ -20,6 +20,7 @@ from sources.postgres.snapshot.copying import Chunk, begin, read_chunk
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
+from tests.snapshot_fold import Fold
 from tests.source_at_work import source_of, start_again, wait_for
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
@@ -651,18 +652,9 @@ def test_a_partition_that_is_locked_does_not_hold_up_other_tables(database: Data
         "CREATE TABLE u (id int PRIMARY KEY); INSERT INTO t VALUES (1); INSERT INTO u VALUES (1);"
         "CREATE PUBLICATION p FOR TABLE t, u WITH (publish_via_partition_root)"
     )
-    consumer = started(database, mode="never", parallel=1)
-    try:
-        with database.session() as other, other.cursor() as cursor:
-            cursor.execute("LOCK TABLE one IN ACCESS EXCLUSIVE MODE")
-            consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
-            wait_for(lambda: consumer.read() is not None and consumer.fold.reads == 1, "the rows of u", 20.0)
-            [shown] = consumer.source.list_snapshots()
-            assert "waits for" in shown.tables[0].reason
-        consumer.until_done()
-    finally:
-        consumer.source.stop()
-    assert consumer.fold.reads == 2
+    fold, reason = read_beside_lock(database, "one")
+    assert "waits for" in reason
+    assert fold.reads == 2
 
 
 def test_a_table_with_a_row_filter_that_is_locked_does_not_hold_up_the_others(database: Database) -> None:
@@ -670,13 +662,23 @@ def test_a_table_with_a_row_filter_that_is_locked_does_not_hold_up_the_others(da
         "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1);"
         "INSERT INTO t VALUES (-1), (1); CREATE PUBLICATION p FOR TABLE t WHERE (id > 0), u"
     )
+    fold, _ = read_beside_lock(database, "t")
+    assert list(fold.tables["public.t"]) == [(b"1",)]
+
+
+def read_beside_lock(database: Database, locked: str) -> tuple[Fold, str]:
+    """A snapshot of which the row of u comes while a table is locked, and the others then. Also why the first table
+    waits meanwhile.
+    """
     consumer = started(database, mode="never", parallel=1)
     try:
         with database.session() as other, other.cursor() as cursor:
-            cursor.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            cursor.execute(f"LOCK TABLE {locked} IN ACCESS EXCLUSIVE MODE")
             consumer.source.set_snapshots([SnapshotRequest("one", asked_at=1.0)])
             wait_for(lambda: consumer.read() is not None and consumer.fold.reads == 1, "the rows of u", 20.0)
+            [shown] = consumer.source.list_snapshots()
+            reason = shown.tables[0].reason if shown.tables else ""
         consumer.until_done()
     finally:
         consumer.source.stop()
-    assert list(consumer.fold.tables["public.t"]) == [(b"1",)]
+    return consumer.fold, reason

@@ -22,6 +22,7 @@ TIERS = [
         "psql_streamer.columns",
         "psql_streamer.errors",
         "psql_streamer.few_rows",
+        "psql_streamer.hashed",
         "psql_streamer.linger",
         "psql_streamer.lsn",
         "psql_streamer.model",

@@ -8,8 +8,8 @@ import pytest
 
 from psql_streamer import cells
 from psql_streamer.cells import OfShapes, Shape
+from psql_streamer.hashed import Hashed
 from psql_streamer.model import Column, Relation, ReplicaIdentity
-from psql_streamer.spark.hashed import Hashed
 from tests.columns import postgres_column, postgres_table
 from tests.spark_changes import ORDERS
 

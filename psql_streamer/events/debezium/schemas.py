@@ -9,41 +9,30 @@ from typing import Any
 
 from psql_streamer.events.debezium.types import Schema, add_optional, choose_connect_type
 from psql_streamer.model import OF_BINARY_LOGS, POSTGRESQL, Column, Relation, SourceInfo
-from psql_streamer.pgtypes.descriptions import Descriptions, list_descriptions
+from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 
 _REMEMBERED_SCHEMAS = 1 << 12
 
 
 def render_key_schema(server: str, relation: Relation, columns: tuple[Column, ...], key: tuple[int, ...]) -> bytes:
     """The schema of the records' keys. server: the source's name."""
-    return _render_key_schema(server, relation, columns, list_descriptions(columns), key)
+    return _render_key_schema(server, relation, hash_columns(columns), key)
 
 
 def render_envelope_schema(source: SourceInfo, relation: Relation, columns: tuple[Column, ...]) -> bytes:
     """The schema of the records' values."""
-    return _render_envelope_schema(source, relation, columns, list_descriptions(columns))
+    return _render_envelope_schema(source, relation, hash_columns(columns))
 
 
 @lru_cache(_REMEMBERED_SCHEMAS)
-def _render_key_schema(
-    server: str,
-    relation: Relation,
-    columns: tuple[Column, ...],
-    described: Descriptions,  # noqa: ARG001 - so that it is another schema
-    key: tuple[int, ...],
-) -> bytes:
-    fields = [_make_column(columns[index]) for index in key]
+def _render_key_schema(server: str, relation: Relation, columns: HashedColumns, key: tuple[int, ...]) -> bytes:
+    fields = [_make_column(columns.value[index]) for index in key]
     return _render_json(_make_struct(fields, f"{_make_schema_name(server, relation)}.Key"))
 
 
 @lru_cache(_REMEMBERED_SCHEMAS)
-def _render_envelope_schema(
-    source: SourceInfo,
-    relation: Relation,
-    columns: tuple[Column, ...],
-    described: Descriptions,  # noqa: ARG001 - so that it is another schema
-) -> bytes:
-    rows = [_make_column(column) for column in columns]
+def _render_envelope_schema(source: SourceInfo, relation: Relation, columns: HashedColumns) -> bytes:
+    rows = [_make_column(column) for column in columns.value]
     name = _make_schema_name(source.name, relation)
     image = _make_struct(rows, f"{name}.Value", is_optional=True)
     fields = [

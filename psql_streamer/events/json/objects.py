@@ -25,7 +25,7 @@ from psql_streamer.events.json.values import OF_ONE, select_plain_renders
 from psql_streamer.events.rows import Cells, Mask, Rows
 from psql_streamer.few_rows import ABSENT, RowCells
 from psql_streamer.model import Column, Index
-from psql_streamer.pgtypes.descriptions import Descriptions, list_descriptions
+from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 
 Marker: TypeAlias = Callable[[Column], bytes]
 """What stands for a value of a column that the image lacks, as JSON."""
@@ -76,7 +76,7 @@ class Objects:
     def __init__(self, render: Callable[[Column], Render]) -> None:
         self._render = render
         self._firsts = OfShapes(self._look_up_first)
-        self._equal: dict[tuple[tuple[Column, ...], Descriptions], int] = {}
+        self._equal: dict[HashedColumns, int] = {}
         self._leads: list[pa.Array] = []
         self._names: list[bytes] = []
         self._kinds: list[int] = []
@@ -108,7 +108,7 @@ class Objects:
 
     def _look_up_first(self, shape: Shape) -> int:
         """The number of the first of a relation's columns; the others follow."""
-        alike = shape.columns, list_descriptions(shape.columns)
+        alike = hash_columns(shape.columns)
         first = self._equal.get(alike)
         if first is None:
             first = self._equal[alike] = self._add(shape.columns)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from psql_streamer.interfaces import Finding, Published, Source
-from psql_streamer.model import Batch, Changes, Column, Index, Position, Stats
+from psql_streamer.model import Batch, Changes, Index, Position, Stats
 from psql_streamer.nearest import suggest_nearest
-from psql_streamer.pgtypes.descriptions import Descriptions, list_descriptions
+from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 from psql_streamer.spark.lookups.changelog import Changelog
 from psql_streamer.spark.lookups.joins import find_uses
 from psql_streamer.spark.lookups.lookup import Lookup
@@ -73,7 +73,7 @@ class Lookups:
         self._quiet: dict[str, int] = dict.fromkeys(self._kept, 0)
         self._wholes: dict[str, tuple[TableState, Version]] = {}
         self._lock = threading.Lock()
-        self._uses: dict[tuple[str, tuple[Column, ...], Descriptions], Mapping[str, Use | None]] = {}
+        self._uses: dict[tuple[str, HashedColumns], Mapping[str, Use | None]] = {}
 
     def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
         """See Handler.attach."""
@@ -212,7 +212,7 @@ class Lookups:
     def _look_up_uses(
         self, rule: Rule, changes: Changes, kept: Sequence[str], plan: Callable[[], Planned | None]
     ) -> Mapping[str, Use | None]:
-        key = (rule.name, changes.columns, list_descriptions(changes.columns))
+        key = (rule.name, hash_columns(changes.columns))
         if key not in self._uses:
             found = plan()
             unknown: Mapping[str, Use | None] = dict.fromkeys(kept)
