@@ -19,7 +19,6 @@ from psql_streamer.commands import capture_arguments, snapshot_arguments, trial_
 from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
-from psql_streamer.nearest import suggest_nearest
 from psql_streamer.redaction import redact
 
 if TYPE_CHECKING:
@@ -128,11 +127,8 @@ def _show_or_forget_position(arguments: argparse.Namespace, _verbosity: int) -> 
     try:
         if name is None:
             _print_positions(config, store.read_all() if exists else {})
-        elif exists and store.forget(name):
-            pass  # also of a source that has another name now, or is gone
-        elif name not in config.sources:
-            raise ConfigError([f'{config.name}: there is no source "{name}"{suggest_nearest(name, config.sources)}'])
-        else:
+        elif not (exists and store.forget(name)):  # which also forgets a source that has another name now, or is gone
+            config.require_source(name)
             raise StoreError(f"{config.lmdb} holds no position of source {name}", "there is nothing to forget")
     finally:
         store.close()

@@ -6,7 +6,6 @@ from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredSnapshot
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError, StoreError, StoreInUse
-from psql_streamer.nearest import suggest_nearest
 from psql_streamer.pipeline.snapshot_requests import make_request, takes_snapshots
 
 
@@ -37,8 +36,7 @@ def _choose(config: Config, source: str | None) -> str:
             which = f"{', '.join(able)} do" if able else "none does"
             raise ConfigError([f"{config.name}: which source takes the snapshot: {which}; say it with --source"])
         return able[0]
-    if source not in config.sources:
-        raise ConfigError([f'{config.name}: there is no source "{source}"{suggest_nearest(source, config.sources)}'])
+    config.require_source(source)
     if source not in able:
         remedy = config.sources[source].cls.no_snapshots
         raise ConfigError([f"{config.name}: source {source} takes no snapshots: {remedy}"])

@@ -65,8 +65,7 @@ def _choose_source(config: Config, source: str | None) -> str:
         return next(iter(config.sources))
     if source is None:
         raise ConfigError([f"{config.name}: which source: say it with --source: {', '.join(config.sources)}"])
-    if source not in config.sources:
-        raise ConfigError([f'{config.name}: there is no source "{source}"{suggest_nearest(source, config.sources)}'])
+    config.require_source(source)
     return source
 
 

@@ -19,17 +19,15 @@ from psql_streamer.commands.snapshot_follow import follow
 from psql_streamer.commands.snapshot_text import Snapshot, show_details, show_overview, summarize_snapshot
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
-from psql_streamer.nearest import suggest_nearest
 from psql_streamer.redaction import redact
 from psql_streamer.snapshots import SnapshotState
 
 
 def run(arguments: argparse.Namespace, config: Config) -> bool:
     """Do it; whether that, and a snapshot that was waited for, went well."""
-    if arguments.action == "list" and arguments.source is not None and arguments.source not in config.sources:
-        # Its list would be empty, as that of a source that has taken no snapshot.
-        nearest = suggest_nearest(arguments.source, config.sources)
-        raise ConfigError([f'{config.name}: there is no source "{arguments.source}"{nearest}'])
+    if arguments.action == "list" and arguments.source is not None:
+        # The list of a stranger would be empty, as that of a source that has taken no snapshot.
+        config.require_source(arguments.source)
     if arguments.action == "start" and arguments.accept_gap:
         return _accept_gap(arguments, config)
     if arguments.action == "reconcile":

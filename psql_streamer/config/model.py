@@ -11,7 +11,9 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler, Sink, Source
+from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import (
     ByteSize,
     Duration,
@@ -140,6 +142,11 @@ class Config:
     warnings: tuple[str, ...] = ()
     allows_circles: bool = False
     http_token: str | None = field(default=None, repr=False)
+
+    def require_source(self, name: str) -> None:
+        """ConfigError when there is no source of this name."""
+        if name not in self.sources:
+            raise ConfigError([f'{self.name}: there is no source "{name}"{suggest_nearest(name, self.sources)}'])
 
     def list_handler_names(self, sink: str) -> tuple[str, ...]:
         """The handlers that a batch passes on its way to this sink, in order; passthrough is none."""

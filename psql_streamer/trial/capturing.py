@@ -22,8 +22,7 @@ def build_source(config: Config, name: str | None) -> Source:
         if len(config.sources) != 1:
             raise ConfigError([f"{config.name}: which source: say it with --source: {', '.join(config.sources)}"])
         name = next(iter(config.sources))
-    if name not in config.sources:
-        raise ConfigError([f'{config.name}: there is no source "{name}"{suggest_nearest(name, config.sources)}'])
+    config.require_source(name)
     return config.sources[name].build()
 
 

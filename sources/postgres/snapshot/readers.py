@@ -46,7 +46,7 @@ from sources.postgres.snapshot.copying import (
 from sources.postgres.snapshot.hidden import find_hidden_xids
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.likenesses import list_likenesses
-from sources.postgres.snapshot.requests import NO_KEY, find_keys_refusal, plan_tables
+from sources.postgres.snapshot.requests import NO_KEY, find_keys_refusal, find_missing_key, plan_tables
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal
 from sources.postgres.snapshot.writers import Writers, find_remaining_writers, find_writers
 from sources.snapshot.pace import Pace
@@ -288,9 +288,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         )
         if table is None:
             raise SourceRefused(f"{task.table.table} is no longer there, or no longer published", "")
-        if not table.key:
-            raise SourceRefused(f"{table.relation} {NO_KEY[0]}", NO_KEY[1])
-        if refused := find_refusal(session, table):
+        if refused := find_missing_key(table) or find_refusal(session, table):
             raise SourceRefused(*refused)
         return table
 

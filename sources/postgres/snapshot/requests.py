@@ -59,7 +59,7 @@ def plan_tables(
         run = TableRun(str(table.relation), relation, where, estimated_rows=table.estimated_rows)
         run.keyless = relation in keyless
         # What keeps a first start from reading a table without a key comes first: it would not miss the key.
-        if not run.keyless and (refused := find_refusal(session, table) or _find_request_refusal(session, table)):
+        if not run.keyless and (refused := find_refusal(session, table) or find_missing_key(table)):
             run.fail(": ".join(refused))
         found.append((run, table))
     return found
@@ -95,7 +95,7 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
         raise SourceRefused(f"the publication {listed} has none of these tables", "name a table that it has")
     for table, _ in found:
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
-        if exactly and (refused := _find_request_refusal(session, table)):
+        if exactly and (refused := find_missing_key(table) or find_refusal(session, table)):
             raise SourceRefused(*refused)
 
 
@@ -130,7 +130,6 @@ def _find_remedy_for_unpublished(session: Session, name: str, publications: Sequ
     return f"name a table that it has{suggest_nearest(name, known)}"
 
 
-def _find_request_refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
-    if not table.key:
-        return f"{table.relation} {NO_KEY[0]}", NO_KEY[1]
-    return find_refusal(session, table)
+def find_missing_key(table: SnapshotTable) -> tuple[str, str] | None:
+    """Why its rows cannot be told apart: what, and the remedy. None where it has a key."""
+    return None if table.key else (f"{table.relation} {NO_KEY[0]}", NO_KEY[1])
