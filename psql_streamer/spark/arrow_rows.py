@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +47,21 @@ class ArrowRows:
 
     def arrive(self, table: pa.Table, schema: pa.Schema) -> Any:
         """A Scala iterator of record batches in the JVM, with the rows of the table; columns go by their order."""
+        with self.write(table, schema) as path:
+            return self._arrive(path)
+
+    @contextmanager
+    def write(self, table: pa.Table, schema: pa.Schema) -> Iterator[str]:
+        """The path of a file with the rows of the table, as a stream of Arrow, which is there while the block runs."""
         named = table.rename_columns(schema.names)
         whole = (named if named.schema.equals(schema) else named.cast(schema)).combine_chunks()
         handle, path = tempfile.mkstemp(dir=self.folder)
         try:
             with os.fdopen(handle, "wb") as file, pa.ipc.new_stream(file, schema) as stream:
                 stream.write_table(whole)
-            return self._arrive(path)
+            yield path
         finally:
-            Path(path).unlink()
+            Path(path).unlink(missing_ok=True)
 
 
 def find_field(jvm: Any, class_name: str, name: str) -> Any:

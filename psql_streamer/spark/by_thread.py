@@ -2,21 +2,22 @@
 
 A job of one task costs 10 to 20 ms of CPU, whatever its rows: it is scheduled, serialised, listened to, and its result
 goes through a server of its own. Where the executor is the driver, and the plan is one pipeline, the task would do
-nothing but iterate over the plan's RDD. That is done here, with a TaskContext as a task has it.
+nothing but iterate over the plan's RDD. KeptPlans.java does that, with a TaskContext as a task has it. It is Java, so
+that a run is one call: each call of py4j costs 0.1 to 0.2 ms, in the service and in the JVM.
 
 The classes are Spark's own and not part of its API. Where a release has them otherwise, ThreadInlets cannot be made.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -33,9 +34,8 @@ _IN_ONE_PIPELINE = re.compile(
 """Nodes of physical plans, from the root to the rows, that need neither another task, nor memory of a task's own, nor
 a process for Python code."""
 
-_NO_TASK = -1024
-"""The id of tasks that are none, under which the block manager keeps locks of the driver's own threads (Spark's
-BlockInfo.NON_TASK_WRITER)."""
+_plans_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""The object of the class KeptPlans in the JVM of a gateway."""
 
 
 class ThreadInlets:
@@ -48,96 +48,75 @@ class ThreadInlets:
         if not spark._jsc.sc().isLocal() or not isinstance(spark._sc._gateway, ClientServer):
             raise RuntimeError("the calls of a thread are not served by a thread of this JVM")
         self.rows = rows
-        self.new_properties = jvm.java.util.Properties
         self._to_seq = jvm.PythonUtils.toSeq
         self._client = spark._sc._gateway._gateway_client
-        self._waiting: set[Any] = set()
-        self._contexts = find_field(jvm, "org.apache.spark.TaskContext$", "MODULE$").get(None)
+        self._waiting: dict[Any, str] = {}  # connections, each with the file of its rows
         environment = spark._jsc.sc().env()
         self._serializer = (
             find_field(jvm, "org.apache.spark.SparkEnv", "closureSerializer").get(environment).newInstance()
         )
-        self._nothing = jvm.scala.Option.empty()
-        self.write = jvm.PythonRDD.writeIteratorToStream
-        self.new_file = jvm.java.io.FileOutputStream
-        self.new_stream = jvm.java.io.DataOutputStream
-        # A Java object of which a method was called is let go by Python's cyclic collector alone, so rows would stay.
-        self._list_of = getattr(jvm.scala.collection.immutable.List, "from")
-        self._new_partition = jvm.org.apache.spark.rdd.ParallelCollectionPartition
-        # TaskContextImpl's constructor is another one in every release, and wants what py4j cannot pass.
-        self._task, self._settings = (
-            find_field(jvm, "org.apache.spark.TaskContextImpl", name) for name in ("taskAttemptId", "localProperties")
-        )
+        self._new_properties = jvm.java.util.Properties
+        self._plans = _find_plans(spark)
 
     def make(self, spark: SparkSession, schema: StructType, arrow: pa.Schema) -> ThreadInlet:
         """See Inlets.make."""
         arrived = spark._jsc.sc().parallelize(self._to_seq([]), 1, self.rows.tag)
         return ThreadInlet(self, self.rows.make_frame(spark, arrived, schema, arrow), arrow)
 
-    def serialize(self, rdd: Any) -> Any:
-        """An RDD as tasks get it."""
-        return self._serializer.serialize(rdd, self.rows.tag)
-
-    def copy(self, serialized: Any) -> Any:
-        """An RDD that nobody else has."""
-        return self._serializer.deserialize(serialized.duplicate(), self.rows.tag)
-
-    def collect_settings(self, result: DataFrame) -> Any:
-        """What is set in the session of the result, as Java properties."""
-        made = self.new_properties()
-        made.putAll(result.sparkSession._jsparkSession.sessionState().conf().settings())
-        return made
+    def keep(self, batches: Any, result: DataFrame) -> Any:
+        """A KeptPlan, with what is set in the session of the result. batches: an RDD of the result's record batches."""
+        settings = self._new_properties()
+        settings.putAll(result.sparkSession._jsparkSession.sessionState().conf().settings())
+        return self._plans.keep(batches, self._serializer, settings)
 
     def cancel(self) -> None:
         """Nobody waits any more for plans that run. They end in their own time, and what they make is lost."""
         while self._waiting:
             with suppress(OSError, KeyError, AttributeError):
-                self._waiting.pop().socket.shutdown(socket.SHUT_RDWR)
+                connection, path = self._waiting.popitem()
+                # The call that py4j sends again finds no rows, also where the first one has not begun.
+                Path(path).unlink(missing_ok=True)
+                connection.socket.shutdown(socket.SHUT_RDWR)
 
-    @contextmanager
-    def as_task(self, settings: Any) -> Iterator[Any]:
-        """The JVM's thread that serves this one has a TaskContext meanwhile; what it holds is let go at the end.
-
-        settings: of queries, as Java properties.
-        """
-        context = self._make_context(settings)
-        self._contexts.setTaskContext(context)
-        connection = self._client.get_thread_connection()
-        self._waiting.add(connection)
+    def run(self, plan: Any, path: str) -> None:
+        """Run a KeptPlan over the rows in a file. HandlerUnavailable when `cancel` came meanwhile."""
+        connection = self._connect()
+        self._waiting[connection] = path
         try:
-            yield context
-            if self._client.get_thread_connection() is not connection:
-                # py4j has sent the last call again, by another connection, and it found nothing left to do.
-                raise _make_cancelled_error()
+            plan.run(path)
+        except Exception:
+            self._require_same(connection)
+            raise
         finally:
-            if connection in self._waiting:  # else it still runs, with what it holds
-                self._waiting.discard(connection)
-                # Of a JVM that has ended neither works; what it raised first says so.
-                with suppress(Exception):
-                    context.markTaskCompleted(self._nothing)
-                with suppress(Exception):
-                    self._contexts.unset()
+            self._waiting.pop(connection, None)
+        self._require_same(connection)
 
-    def require_wanted(self) -> None:
-        """HandlerUnavailable when `cancel` came since the task began: py4j would send the call that follows by another
-        connection, though it takes long.
-        """
-        if self._client.get_thread_connection() not in self._waiting:
-            raise _make_cancelled_error()
+    def _connect(self) -> Any:
+        """The connection of this thread. A thread that has not called anything yet has none."""
+        if self._client.get_thread_connection() is None:
+            self._plans.hashCode()
+        return self._client.get_thread_connection()
 
-    def partition(self, table: pa.Table, schema: pa.Schema) -> Any:
-        """The rows of the table, as the partition of an RDD that was made of a collection."""
-        return self._new_partition(0, 0, self._list_of(self.rows.arrive(table, schema)), self.rows.tag)
-
-    def _make_context(self, settings: Any) -> Any:
-        made = self._contexts.empty()
-        self._task.set(made, _NO_TASK)
-        self._settings.set(made, settings)
-        return made
+    def _require_same(self, connection: Any) -> None:
+        """py4j sends a call again by another connection when its own was closed."""
+        if self._client.get_thread_connection() is not connection:
+            raise HandlerUnavailable("nobody waited for what Spark made of a batch", "it is sent again") from None
 
 
-def _make_cancelled_error() -> HandlerUnavailable:
-    return HandlerUnavailable("nobody waited for what Spark made of a batch", "it is sent again")
+def _find_plans(spark: SparkSession) -> Any:
+    """An object of the class KeptPlans. One class a JVM: py4j takes classes with the same name for the same."""
+    gateway = spark._sc._gateway
+    if gateway not in _plans_of:
+        _plans_of[gateway] = _compile_plans(spark._jvm)
+    return _plans_of[gateway]
+
+
+def _compile_plans(jvm: Any) -> Any:
+    """By the compiler that Spark has for the code that it generates."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(resources.files(__package__).joinpath("KeptPlans.java").read_text())
+    return compiler.getClassLoader().loadClass("KeptPlans").newInstance()
 
 
 class ThreadInlet:
@@ -161,8 +140,7 @@ class ThreadInlet:
 class ThreadPlan:
     """Runs a DataFrame's plan, in as many threads at once as ask for it.
 
-    Each run has a copy of its own, as a task has: expressions keep parsers, buffers and formats, which two runs must
-    not share, and which an exception leaves as they were at that moment.
+    Each run has a copy that no other has meanwhile: expressions keep parsers, buffers and formats.
     """
 
     def __init__(self, inlets: ThreadInlets, result: DataFrame, batches: Any, schema: pa.Schema) -> None:
@@ -172,39 +150,16 @@ class ThreadPlan:
         self._inlets = inlets
         self._schema = schema
         self._returned = to_arrow_schema(result.schema, timezone="UTC")
-        self._settings = inlets.collect_settings(result)
         frame: Any = result._jdf
         self.text = str(frame.queryExecution().executedPlan().toString())
-        self._original = inlets.serialize(batches)
+        self._kept = inlets.keep(batches, result)
 
     def run(self, table: pa.Table) -> pa.Table:
         """See Plan.run."""
-        inlets = self._inlets
-        partition = inlets.partition(table, self._schema)
-        with _make_temporary_file(inlets.rows.folder) as path:
-            with inlets.as_task(self._settings) as context:
-                batches = inlets.copy(self._original)
-                self._write(batches.iterator(partition, context), path)
+        with self._inlets.rows.write(table, self._schema) as path:
+            self._inlets.run(self._kept, path)
             made = [pa.ipc.read_record_batch(message, self._returned) for message in _read_messages(path)]
         return pa.Table.from_batches(made, self._returned)
-
-    def _write(self, batches: Any, path: str) -> None:
-        stream = self._inlets.new_stream(self._inlets.new_file(path))
-        try:
-            self._inlets.require_wanted()
-            self._inlets.write(batches, stream)
-        finally:
-            stream.close()
-
-
-@contextmanager
-def _make_temporary_file(folder: str) -> Iterator[str]:
-    handle, path = tempfile.mkstemp(dir=folder)
-    os.close(handle)
-    try:
-        yield path
-    finally:
-        Path(path).unlink()
 
 
 def _read_messages(path: str) -> Iterator[pa.Buffer]:

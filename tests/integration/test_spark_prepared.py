@@ -240,13 +240,13 @@ def test_a_rule_that_computes_and_drops_nothing_runs_no_job(spark: Any) -> None:
 def test_only_what_a_rule_reads_travels(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = [spark({}, orders={"sql": RULES[name]}) for name in ("derived", "none of the columns")]
     travelled: list[list[str]] = []
-    arrive = ArrowRows.arrive
+    write = ArrowRows.write
 
     def noting(self: ArrowRows, table: Any, schema: Any) -> Any:
         travelled.append(table.column_names)
-        return arrive(self, table, schema)
+        return write(self, table, schema)
 
-    monkeypatch.setattr(ArrowRows, "arrive", noting)
+    monkeypatch.setattr(ArrowRows, "write", noting)
     for handler in handlers:
         handler.handle(batch(shop()))
     assert travelled == [["amount", "_row"], ["_row"]]

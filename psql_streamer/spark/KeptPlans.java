@@ -1,0 +1,112 @@
+import java.io.DataOutputStream;
+import java.io.File;
+import java.io.FileNotFoundException;
+import java.io.FileOutputStream;
+import java.lang.reflect.Field;
+import java.nio.ByteBuffer;
+import java.util.Properties;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import org.apache.spark.TaskContext;
+import org.apache.spark.api.python.PythonRDD;
+import org.apache.spark.rdd.ParallelCollectionPartition;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.serializer.SerializerInstance;
+import org.apache.spark.sql.api.python.PythonSQLUtils;
+import scala.collection.Iterator;
+import scala.collection.immutable.List;
+import scala.reflect.ClassTag;
+
+/** Plans that the thread of a call runs: by_thread.py says which. Compiled in Spark's JVM, by Janino: without generics. */
+public final class KeptPlans {
+    /** The id of tasks that are none, under which the block manager keeps locks of the driver's own threads. */
+    private static final long NO_TASK = -1024;
+
+    private final ClassTag anything = scala.reflect.ClassTag$.MODULE$.Any();
+    private final Field taskId;
+    private final Field localProperties;
+
+    /** TaskContextImpl's constructor is another one in every release, so the fields of an empty one are set. */
+    public KeptPlans() throws Exception {
+        taskId = open("taskAttemptId");
+        localProperties = open("localProperties");
+    }
+
+    /** The plan whose record batches are those of an RDD. settings: of its session. */
+    public KeptPlan keep(RDD batches, SerializerInstance serializer, Properties settings) {
+        return new KeptPlan(serializer.serialize(batches, anything), serializer, settings);
+    }
+
+    private static Field open(String name) throws Exception {
+        Field field = Class.forName("org.apache.spark.TaskContextImpl").getDeclaredField(name);
+        field.setAccessible(true);
+        return field;
+    }
+
+    public final class KeptPlan {
+        private final ByteBuffer serialized;
+        private final SerializerInstance serializer;
+        private final Properties settings;
+        private final ConcurrentLinkedQueue free = new ConcurrentLinkedQueue();
+
+        KeptPlan(ByteBuffer serialized, SerializerInstance serializer, Properties settings) {
+            this.serialized = serialized;
+            this.serializer = serializer;
+            this.settings = settings;
+        }
+
+        /** Runs the plan over the stream of Arrow in a file, and replaces the file with the result. A second call for
+         * the same file finds none: py4j sends a call again when its connection is closed. */
+        public void run(String path) throws Exception {
+            File rows = new File(path + ".rows");
+            if (!new File(path).renameTo(rows)) {
+                throw new FileNotFoundException("another call has taken the rows");
+            }
+            TaskContext context = org.apache.spark.TaskContext$.MODULE$.empty();
+            taskId.set(context, NO_TASK);
+            localProperties.set(context, settings);
+            org.apache.spark.TaskContext$.MODULE$.setTaskContext(context);
+            try {
+                RDD batches = take();
+                write(batches.iterator(read(rows), context), path);
+                free.add(batches);
+            } finally {
+                release(context);
+            }
+        }
+
+        /** A copy of the RDD that nobody else uses meanwhile, as each task has one. One that a run has ended in an
+         * exception is not used again: its expressions are left as they were at that moment. */
+        private RDD take() {
+            RDD copy = (RDD) free.poll();
+            return copy != null ? copy : (RDD) serializer.deserialize((ByteBuffer) serialized.duplicate(), anything);
+        }
+
+        private ParallelCollectionPartition read(File rows) {
+            try {
+                List batches = List.from(PythonSQLUtils.readArrowStreamFromFile(rows.getPath()));
+                return new ParallelCollectionPartition(0, 0, batches, anything);
+            } finally {
+                rows.delete();
+            }
+        }
+
+        /** What a run holds is let go by listeners of its task. One that fails must not hide what the run raised. */
+        private void release(TaskContext context) {
+            try {
+                context.markTaskCompleted(scala.Option$.MODULE$.empty());
+            } catch (RuntimeException alsoFailed) {
+            } finally {
+                org.apache.spark.TaskContext$.MODULE$.unset();
+            }
+        }
+
+        private void write(Iterator batches, String path) throws Exception {
+            DataOutputStream stream = new DataOutputStream(new FileOutputStream(path));
+            try {
+                PythonRDD.writeIteratorToStream(batches, stream);
+            } finally {
+                stream.close();
+            }
+        }
+    }
+}
