@@ -10,14 +10,18 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from psql_streamer.batching import SPARK_BATCHES
+from psql_streamer import batching
 from psql_streamer.cells import CellTable, OfShapes, Shape, convert_to_cells
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
+from psql_streamer.few_changes import replace_shapes
+from psql_streamer.few_rows import FewRows
 from psql_streamer.interfaces import Finding, Handler, Published, Severity, Source, Status
 from psql_streamer.model import Batch, Changes, Position, Stats
 from psql_streamer.options import HandlerOptions
@@ -71,7 +75,7 @@ class SparkHandler(Handler):
         super().__init__(name, options)
         self._options = cast(SparkOptions, options)
         is_local = self._options.remote is None and self._options.master.startswith("local")
-        self.batches_at_once = 1 if is_local else SPARK_BATCHES
+        self.batches_at_once = 1 if is_local else batching.SPARK_BATCHES
         self._session = Session(self._options)
         self._counts = Counts()
         self._runner = Runner(self._session.describe_end, self._counts)
@@ -195,12 +199,10 @@ class SparkHandler(Handler):
         self._lookups.keep()
         self._note(ruled, done, time.monotonic() - began)
         made = tuple(changes for result in done for changes in result.made)
-        tables = [cells.drop_shapes(has_rule), *(table for result in done for table in result.cells)]
-        apart = any(table.rows for table in tables)
         return replace(
             batch,
             nbytes=batch.nbytes + self._portions.note(cells.rows, made),
-            changes=CellTable.merge([*tables, CellTable.from_changes(made)]) if apart else made,
+            changes=_replace_ruled(batch, has_rule, done),
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
 
@@ -399,6 +401,20 @@ class SparkHandler(Handler):
         put_aside = f", {aside} of them put aside" if aside else ""
         what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")
+
+
+def _replace_ruled(batch: Batch, has_rule: NDArray[np.bool_], done: Sequence[RuleResult]) -> Sequence[Changes]:
+    """The changes of the batch, with what the rules made of those of the shapes that have one."""
+    made = tuple(changes for result in done for changes in result.made)
+    joined = [table for result in done for table in result.cells]
+    if isinstance(batch.changes, FewRows):
+        few = replace_shapes(batch.changes, has_rule.tolist(), [*made, *chain.from_iterable(joined)])
+        if few is not None and few.rows <= batching.FEW_ROWS:
+            return few
+    tables = [convert_to_cells(batch.changes).drop_shapes(has_rule), *joined]
+    if not any(table.rows for table in tables):
+        return made
+    return CellTable.merge([*tables, CellTable.from_changes(made)])
 
 
 def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from psql_streamer.cells import convert_to_cells
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
 from psql_streamer.events.routing import Router
+from psql_streamer.few_rows import FewRows
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark import prepared
 from psql_streamer.spark.arrow_rows import ArrowRows
@@ -24,7 +26,9 @@ from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.prepared import make_prepared_rules
+from psql_streamer.testing.few_sample import make_few_rows_batch
 from tests.encoding import encoder_of
+from tests.few import nothing_counts_as_few
 from tests.kafka_sinks import wait_until
 from tests.spark_changes import DELETE, INSERT, ORDERS, UPDATE, Texts, batch, changes, column, only, shop, values
 
@@ -152,6 +156,22 @@ def test_nothing_of_a_batch_that_failed_is_in_the_next(spark: Any) -> None:
         handler.handle(batch(bad))
     for _ in range(2):
         assert values(only(handler.handle(good)), "v") == expected
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT *, upper(note) AS loud FROM changes", "SELECT id, note FROM changes WHERE note NOT LIKE 'another'"]
+)
+@pytest.mark.parametrize("tables", ["orders", "*"])
+def test_few_rows_come_back_as_few_rows_that_give_the_records_of_cells(spark: Any, sql: str, tables: str) -> None:
+    handler = spark({}, **{tables: {"sql": sql}})
+    given = make_few_rows_batch()
+    few = handler.handle(given)
+    assert isinstance(few.changes, FewRows)
+    by_cells = handler.handle(replace(given, changes=convert_to_cells(given.changes)))
+    assert not isinstance(by_cells.changes, FewRows)
+    one_by_one = told(few)
+    with nothing_counts_as_few():
+        assert one_by_one == told(by_cells) == told(few)
 
 
 def through_rdd(frame: Any) -> Any:

@@ -21,6 +21,7 @@ TIERS = [
         "psql_streamer.cells",
         "psql_streamer.columns",
         "psql_streamer.errors",
+        "psql_streamer.few_changes",
         "psql_streamer.few_rows",
         "psql_streamer.hashed",
         "psql_streamer.linger",
