@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from psql_streamer.cells import CellTable, OfShapes, Shape
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.rows import Keys
+from psql_streamer.growing import GrowingArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +34,87 @@ class Plan:
     excluded: bool = False
 
 
+class _NumberedNames:
+    """Names, each once, and for each shape which of them it has; -1 for none."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._places: dict[str, int] = {}
+        self._number = GrowingArray(np.int32)
+
+    @property
+    def number(self) -> NDArray[np.int32]:
+        return self._number.array
+
+    def add(self, names: Iterable[str | None]) -> None:
+        """Of shapes that come behind those that are known."""
+        self._number.extend([-1 if name is None else self._find_place(name) for name in names])
+
+    def _find_place(self, name: str) -> int:
+        if name not in self._places:
+            self._places[name] = len(self.names)
+            self.names.append(name)
+        return self._places[name]
+
+
 class Ways:
     """One way of each shape. topics: for each place in a way, names, and for each shape which it is or -1."""
 
-    def __init__(self, ways: Sequence[Way]) -> None:
-        self.keys = Keys([way.key for way in ways])
-        most = max((len(way.topics) for way in ways), default=0)
-        self.topics = [
-            _index_names([way.topics[place] if place < len(way.topics) else None for way in ways])
-            for place in range(most)
-        ]
+    def __init__(self) -> None:
+        self.keys = Keys(())
+        self._topics: list[_NumberedNames] = []
+
+    @property
+    def topics(self) -> Sequence[tuple[Sequence[str], NDArray[np.int32]]]:
+        return [(one.names, one.number) for one in self._topics]
+
+    def add(self, ways: Sequence[Way]) -> None:
+        """Of shapes that come behind those that are known."""
+        known = len(self.keys.of_shapes)
+        while len(self._topics) < max((len(way.topics) for way in ways), default=0):
+            self._topics.append(_NumberedNames())
+            self._topics[-1].add([None] * known)
+        for place, names in enumerate(self._topics):
+            names.add(way.topics[place] if place < len(way.topics) else None for way in ways)
+        self.keys.add([way.key for way in ways])
 
 
 class Plans:
-    """What becomes of the rows of all shapes of a list, as it was. of_way: the first way of each shape, the second.
+    """What becomes of the rows of all shapes of a list. of_way: the first way of each shape, the second.
 
-    excluded: which shapes are left out on purpose.
+    ways: how many each shape has. excluded: which shapes are left out on purpose. Shapes are added at the cost of those
+    alone: a database has thousands of tables, and each is new in some batch.
     """
 
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self.tables = [plan.table for plan in plans]
-        self.ways = np.array([len(plan.ways) for plan in plans], np.int64)
-        self.excluded = np.array([plan.excluded for plan in plans], np.bool_)
-        self._refused = {number: plan.refusal for number, plan in enumerate(plans) if plan.refusal is not None}
-        self.of_way = [
-            Ways([plan.ways[number] if number < len(plan.ways) else NO_WAY for plan in plans])
-            for number in range(int(self.ways.max(initial=0)))
-        ]
+    def __init__(self) -> None:
+        self.tables: list[str] = []
+        self.of_way: list[Ways] = []
+        self._ways = GrowingArray(np.int64)
+        self._excluded = GrowingArray(np.bool_)
+        self._refused: dict[int, SinkRefused] = {}
+
+    @property
+    def ways(self) -> NDArray[np.int64]:
+        return self._ways.array
+
+    @property
+    def excluded(self) -> NDArray[np.bool_]:
+        return self._excluded.array
+
+    def add(self, plans: Sequence[Plan]) -> None:
+        """Of shapes that come behind those that are known."""
+        known = len(self.tables)
+        while len(self.of_way) < max((len(plan.ways) for plan in plans), default=0):
+            self.of_way.append(Ways())
+            self.of_way[-1].add([NO_WAY] * known)
+        for number, ways in enumerate(self.of_way):
+            ways.add([plan.ways[number] if number < len(plan.ways) else NO_WAY for plan in plans])
+        self.tables += [plan.table for plan in plans]
+        self._ways.extend([len(plan.ways) for plan in plans])
+        self._excluded.extend([plan.excluded for plan in plans])
+        self._refused.update(
+            {known + place: plan.refusal for place, plan in enumerate(plans) if plan.refusal is not None}
+        )
 
     def refuse_rows(self, table: CellTable) -> None:
         """Raise for a shape that cannot be written, if it has rows. A table that has none may be as it likes."""
@@ -84,7 +139,7 @@ class SourcePlans:
 
     def __init__(self, make: Callable[[Shape], Plan]) -> None:
         self._of_shapes = OfShapes(make)
-        self._last: tuple[Sequence[Shape], int, Plans] | None = None
+        self._last: tuple[Sequence[Shape], Plans] | None = None
 
     def list_plans(self, shapes: Sequence[Shape]) -> Sequence[Plan]:
         """For each of the shapes."""
@@ -92,16 +147,12 @@ class SourcePlans:
 
     def collect_plans(self, shapes: Sequence[Shape]) -> Plans:
         """For the shapes that the list has now, as arrays."""
-        if self._last is None or self._last[0] is not shapes or self._last[1] != len(shapes):
-            plans = self._of_shapes.make_each(shapes)
-            self._last = shapes, len(plans), Plans(plans)
-        return self._last[2]
-
-
-def _index_names(names: Sequence[str | None]) -> tuple[Sequence[str], NDArray[np.int32]]:
-    """Each name once, and for each of those given its number; -1 for none."""
-    numbers = number_names(name for name in names if name is not None)
-    return list(numbers), np.array([-1 if name is None else numbers[name] for name in names], np.int32)
+        if self._last is None or self._last[0] is not shapes:
+            self._last = shapes, Plans()
+        plans, each = self._last[1], self._of_shapes.make_each(shapes)
+        if len(each) > len(plans.tables):
+            plans.add(each[len(plans.tables) :])
+        return plans
 
 
 def number_names(names: Iterable[str]) -> dict[str, int]:

@@ -28,6 +28,7 @@ from psql_streamer.cells import (
 from psql_streamer.events import addresses
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.unchanged import Unchanged
+from psql_streamer.growing import GrowingArray
 from psql_streamer.model import NO_PLACE, NO_UUID, UNCOUNTED, Index, RowOp, select_row_fields
 
 Mask = NDArray[np.bool_]
@@ -40,10 +41,20 @@ class Keys:
     """
 
     def __init__(self, of_shapes: Sequence[tuple[int, ...]]) -> None:
-        self.of_shapes = of_shapes
-        self.counts = np.array([len(key) for key in of_shapes], np.int64)
-        self.columns = np.array([column for key in of_shapes for column in key], np.int64)
-        self.firsts = np.cumsum(self.counts) - self.counts
+        self.of_shapes: list[tuple[int, ...]] = []
+        self._counts = GrowingArray(np.int64)
+        self._columns = GrowingArray(np.int64)
+        self._firsts = GrowingArray(np.int64)
+        self.add(of_shapes)
+
+    def add(self, of_shapes: Sequence[tuple[int, ...]]) -> None:
+        """Keys of shapes that come behind those that are known."""
+        behind = len(self._columns.array)
+        self.of_shapes += of_shapes
+        counts = np.array([len(key) for key in of_shapes], np.int64)
+        self.counts = self._counts.extend(counts)
+        self.columns = self._columns.extend([column for key in of_shapes for column in key])
+        self.firsts = self._firsts.extend(behind + np.cumsum(counts) - counts)
 
     def __getitem__(self, shape: int) -> tuple[int, ...]:
         return self.of_shapes[shape]

@@ -92,11 +92,15 @@ class SessionShapes:
 
     def look_up_numbers(self, oids: Index) -> NDArray[np.int32]:
         """The same of many; -1 for a relation that has none."""
-        if self._by_oid is None:
-            known = np.array(sorted(self._numbers), np.int64)
-            self._by_oid = known, np.array([self._numbers[oid] for oid in known.tolist()], np.int32)
         if len(oids) and not np.count_nonzero(oids != oids[0]):
             return np.full(len(oids), self._numbers.get(int(oids[0]), -1), np.int32)
+        if self._by_oid is None:
+            if len(oids) < len(
+                self._numbers
+            ):  # sorting all of them for a few rows would be the dearest part of a block
+                return np.array([self._numbers.get(oid, -1) for oid in oids.tolist()], np.int32)
+            known = np.array(sorted(self._numbers), np.int64)
+            self._by_oid = known, np.array([self._numbers[oid] for oid in known.tolist()], np.int32)
         known, numbers = self._by_oid
         if not len(known):
             return np.full(len(oids), -1, np.int32)

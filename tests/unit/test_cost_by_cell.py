@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, count
 from time import process_time
 
+from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.routing import Router
 from psql_streamer.pgoutput.decoder import Decoder
 from tests import pgoutput_wire as wire
@@ -56,3 +57,54 @@ def values(row: int) -> list[bytes]:
 def block(messages: list[bytes]) -> tuple[bytes, list[int]]:
     frames = [wire.copy_data(wire.xlog_data(message, 8, 16)) for message in messages]
     return b"".join(frames), [0, *accumulate(map(len, frames[:-1]))]
+
+
+def test_the_first_row_of_a_table_costs_little_more_when_thousands_of_tables_are_known() -> None:
+    """As in a session that has just begun, or under migrations: each batch has a table that is new."""
+    few, many = meet_tables(100), meet_tables(6000)
+    seconds = [(few(), many()) for _ in range(15)]
+    best_of_few, best_of_many = (min(times) for times in zip(*seconds, strict=True))
+    assert best_of_many < 2 * best_of_few
+
+
+def test_a_new_column_costs_little_more_when_thousands_of_columns_are_known() -> None:
+    few, many = meet_columns(100), meet_columns(6000)
+    seconds = [(few(), many()) for _ in range(15)]
+    best_of_few, best_of_many = (min(times) for times in zip(*seconds, strict=True))
+    assert best_of_many < 2 * best_of_few
+
+
+def meet_tables(known: int) -> Callable[[], float]:
+    """CPU seconds of one more batch, which has a row of a table that is new. known: tables that were met before."""
+    reader, encoder = Decoder(SOURCE, BEGINNING), encoder_of("event", Router({}, "p", ""), {})
+    relations = (relation(16_384 + table) for table in count())
+    met = [next(relations) for _ in range(known)]
+    rows = [message for one in met for message in (wire.relation(one), wire.insert(one.oid, values(1)))]
+    encoder.encode(reader.decode(*block([wire.begin(8, 0, 7), *rows, wire.commit(8, 16, 0)])))
+
+    def spend() -> float:
+        new = next(relations)
+        return spend_on(reader, encoder, [wire.relation(new), wire.insert(new.oid, values(1))])
+
+    return spend
+
+
+def meet_columns(known: int) -> Callable[[], float]:
+    """CPU seconds of one more batch, whose row has a column that is new. known: those that were met before."""
+    reader, encoder = Decoder(SOURCE, BEGINNING), encoder_of("event", Router({}, "p", ""), {})
+    key = wire.WireColumn("id", 20, -1, True)
+    shapes = (wire.WireRelation(16_384, "public", "t", (key, wire.WireColumn(f"c{number}"))) for number in count())
+
+    def alter() -> list[bytes]:
+        return [wire.relation(next(shapes)), wire.insert(16_384, [b"1", b"x"])]
+
+    rows = [message for _ in range(known) for message in alter()]
+    encoder.encode(reader.decode(*block([wire.begin(8, 0, 7), *rows, wire.commit(8, 16, 0)])))
+    return lambda: spend_on(reader, encoder, alter())
+
+
+def spend_on(reader: Decoder, encoder: Encoder, messages: list[bytes]) -> float:
+    data, offsets = block([wire.begin(24, 0, 8), *messages, wire.commit(24, 32, 0)])
+    began = process_time()
+    assert len(encoder.encode(reader.decode(data, offsets))) == 1
+    return process_time() - began

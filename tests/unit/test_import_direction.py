@@ -23,6 +23,7 @@ TIERS = [
         "psql_streamer.errors",
         "psql_streamer.few_changes",
         "psql_streamer.few_rows",
+        "psql_streamer.growing",
         "psql_streamer.hashed",
         "psql_streamer.linger",
         "psql_streamer.lsn",

@@ -24,6 +24,7 @@ from psql_streamer.events.json.json_text import Render
 from psql_streamer.events.json.values import OF_ONE, select_plain_renders
 from psql_streamer.events.rows import Cells, Mask, Rows
 from psql_streamer.few_rows import ABSENT, RowCells
+from psql_streamer.growing import GrowingArray
 from psql_streamer.model import Column, Index
 from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 
@@ -53,6 +54,7 @@ _INSTEAD = pa.array([b"", b"null"], pa.binary())
 """What stands in place of a value that stands for itself, and of a null."""
 
 _NOTHING = pa.scalar(b"{}", pa.binary())
+_NO_LEADS = pa.array([], pa.binary())
 
 
 def collect_columns(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Column], Index, Index]:
@@ -77,11 +79,8 @@ class Objects:
         self._render = render
         self._firsts = OfShapes(self._look_up_first)
         self._equal: dict[HashedColumns, int] = {}
-        self._leads: list[pa.Array] = []
-        self._names: list[bytes] = []
-        self._kinds: list[int] = []
+        self._known = _Numbered()
         self._renders: dict[Render, int] = {}
-        self._numbered: _Numbered | None = None
         self._most = _MOST_COLUMNS
 
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
@@ -100,11 +99,11 @@ class Objects:
     def _number_shapes(self, shapes: Sequence[Shape]) -> tuple[_Numbered, Sequence[int]]:
         """All columns that are known, and for each shape the number of its first one."""
         firsts = self._firsts.make_each(shapes)
-        if len(self._kinds) > self._most:
+        if len(self._known.names) > self._most:
             self._forget()
             firsts = self._firsts.make_each(shapes)
-            self._most = max(_MOST_COLUMNS, 2 * len(self._kinds))  # those in use are not forgotten again and again
-        return self._make_numbered(), firsts
+            self._most = max(_MOST_COLUMNS, 2 * len(self._known.names))  # those in use are not forgotten each time
+        return self._known, firsts
 
     def _look_up_first(self, shape: Shape) -> int:
         """The number of the first of a relation's columns; the others follow."""
@@ -115,30 +114,22 @@ class Objects:
         return first
 
     def _add(self, columns: tuple[Column, ...]) -> int:
-        first = len(self._kinds)
-        names = [json_text.render_name(column.name) for column in columns]
-        self._names += names
-        self._leads.append(pa.array([lead for name in names for lead in _render_leads(name)], pa.binary()))
+        first = len(self._known.names)
         for column in columns:
-            self._kinds.append(self._renders.setdefault(self._render(column), len(self._renders)))
-        self._numbered = None
+            render = self._render(column)
+            kind = self._renders.setdefault(render, len(self._renders))
+            if kind == len(self._known.renders):
+                self._known.renders.append(render)
+            self._known.kinds.append(kind)
+            self._known.names.append(json_text.render_name(column.name))
+            self._known.of_one.append(OF_ONE.get(render))
         return first
 
-    def _make_numbered(self) -> _Numbered:
-        if self._numbered is None:
-            leads = pa.concat_arrays(self._leads) if self._leads else pa.array([], pa.binary())
-            self._leads = [leads]
-            renders = list(self._renders)
-            of_one = [OF_ONE.get(renders[kind]) for kind in self._kinds]
-            self._numbered = _Numbered(leads, np.array(self._kinds, np.int32), renders, self._names, of_one)
-        return self._numbered
-
     def _forget(self) -> None:
-        for held in (self._equal, self._leads, self._kinds, self._renders):
-            held.clear()
+        self._equal.clear()
+        self._renders.clear()
         self._firsts = OfShapes(self._look_up_first)
-        self._names = []  # which a numbering of before may still hold
-        self._numbered = None
+        self._known = _Numbered()
 
 
 def _render_leads(name: bytes) -> tuple[bytes, ...]:
@@ -147,18 +138,34 @@ def _render_leads(name: bytes) -> tuple[bytes, ...]:
     return *bare, *(lead + b'"' for lead in bare)
 
 
-@dataclass(frozen=True, slots=True)
 class _Numbered:
-    """Columns by number. leads: _LEADS for each column. kinds: for each its render's place in renders.
+    """Columns by number; more come behind them. kinds: for each its render's place in renders.
 
     names: their literals. of_one: what writes a single value of them; None: they go by column always.
     """
 
-    leads: pa.Array
-    kinds: NDArray[np.int32]
-    renders: list[Render]
-    names: list[bytes]
-    of_one: list[Callable[[bytes], bytes] | None]
+    def __init__(self) -> None:
+        self.renders: list[Render] = []
+        self.names: list[bytes] = []
+        self.kinds: list[int] = []
+        self.of_one: list[Callable[[bytes], bytes] | None] = []
+        self._leads = _NO_LEADS
+        self._kind_numbers = GrowingArray(np.int32)
+
+    @property
+    def leads(self) -> pa.Array:
+        """_LEADS for each column. Few rows are written without, so they are made when somebody asks."""
+        if len(self._leads) < _LEADS * len(self.names):
+            more = self.names[len(self._leads) // _LEADS :]
+            added = pa.array([lead for name in more for lead in _render_leads(name)], pa.binary())
+            self._leads = pa.concat_arrays([self._leads, added])
+        return self._leads
+
+    @property
+    def kind_numbers(self) -> NDArray[np.int32]:
+        """The kinds as an array."""
+        known = len(self._kind_numbers.array)
+        return self._kind_numbers.extend(self.kinds[known:]) if known < len(self.kinds) else self._kind_numbers.array
 
     def render_member(self, number: int, value: bytes | None) -> bytes:
         """`"id":1` for a value of a column. Raises WrittenByColumn."""
@@ -343,7 +350,7 @@ class _Writing:
         """Text forms that change, and whether they stand in quotes though `in_quotes`, which is filled in, does not say
         so.
         """
-        values, renders, kinds = self._tuples.values, self._known.renders, self._known.kinds[self._pattern]
+        values, renders, kinds = self._tuples.values, self._known.renders, self._known.kind_numbers[self._pattern]
         there = np.flatnonzero(np.bincount(kinds)).tolist()
         plain = select_plain_renders(values, {renders[kind] for kind in there})
         for kind in there:
@@ -388,7 +395,7 @@ class _Writing:
         return (at, piece.values if not piece.open else json_text.join(piece.open, piece.values, piece.close)), False
 
     def _render_typed(self) -> Iterator[tuple[_Changed, bool]]:
-        kinds = self._known.kinds[self._pattern]
+        kinds = self._known.kind_numbers[self._pattern]
         for cells in self._tuples.typed:
             usable = cells.values.is_valid().to_numpy(zero_copy_only=False)
             if self._marked is not None:
