@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import join_arrays
 from psql_streamer.events.records import WHOLE, Records
+from psql_streamer.events.timestamps import Timestamps, choose_timestamps
 from psql_streamer.model import NO_RECORD_TIME, Index, Kind, Marker, RowOp, SourceInfo
 
 _Number = TypeVar("_Number", bound=np.generic)
@@ -82,33 +84,57 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """A record of its own: a truncate or a logical message."""
+    """A record of its own: of a truncate, a logical message or a table's shape.
+
+    headers: what is known of it beyond its identity; None: no headers are wanted. moment: when it was committed, in
+    microseconds since 1970-01-01 UTC.
+    """
 
     topic: str
     table: str
     batch_order: int
     commit: int
     seq: int
-    op: Marker
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, str] | None
+    moment: int
 
-    def encode(self, key: bytes | None, value: bytes | None, headers: Mapping[str, str] | None) -> Encoded:
-        """headers: what is known of it beyond its identity; None: no headers are wanted."""
-        wanted: dict[str, str] = {}
-        if headers is not None:
-            wanted = {"seq": str(self.seq), "op": self.op.action, **headers}
-        return Encoded(
-            (self.topic,),
-            np.zeros(1, np.int32),
-            (self.table,),
-            np.zeros(1, np.int32),
-            np.array([self.batch_order], np.int64),
-            pa.array([key], pa.binary()),
-            pa.array([value], pa.binary()),
-            np.array([self.commit], np.uint64),
-            np.array([self.seq], np.int64),
-            self.op,
-            {name: pa.array([text.encode()], pa.binary()) for name, text in wanted.items()},
-        )
+
+def encode_singles(op: Marker, singles: Iterable[Single], timestamps: Timestamps) -> Iterator[Encoded]:
+    """Singles of one kind together: an array for each of thousands would take longer than all else."""
+    each = list(singles)
+    if not each:
+        return
+    topic_names, topics = _number(one.topic for one in each)
+    table_names, tables = _number(one.table for one in each)
+    wanted = [{} if one.headers is None else {"seq": str(one.seq), "op": op.action, **one.headers} for one in each]
+    yield Encoded(
+        topic_names,
+        topics,
+        table_names,
+        tables,
+        np.array([one.batch_order for one in each], np.int64),
+        pa.array([one.key for one in each], pa.binary()),
+        pa.array([one.value for one in each], pa.binary()),
+        np.array([one.commit for one in each], np.uint64),
+        np.array([one.seq for one in each], np.int64),
+        op,
+        {
+            name: pa.array(
+                [None if (text := held.get(name)) is None else text.encode() for held in wanted], pa.binary()
+            )
+            for name in dict.fromkeys(chain.from_iterable(wanted))
+        },
+        timestamps=choose_timestamps(timestamps, np.array([one.moment for one in each], np.int64)),
+    )
+
+
+def _number(names: Iterable[str]) -> tuple[Sequence[str], NDArray[np.int32]]:
+    """Each name once, and which of them each is."""
+    numbers: dict[str, int] = {}
+    which = [numbers.setdefault(name, len(numbers)) for name in names]
+    return tuple(numbers), np.array(which, np.int32)
 
 
 def assemble(parts: list[Encoded], source: SourceInfo) -> Records:

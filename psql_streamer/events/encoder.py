@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 
 import numpy as np
@@ -16,7 +16,7 @@ from psql_streamer import batching
 from psql_streamer.cells import CellTable, Shape, convert_to_cells
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.addresses import Topics, collect_headers, collect_topics, merge_keys
-from psql_streamer.events.assembling import Encoded, Single, assemble
+from psql_streamer.events.assembling import Encoded, Single, assemble, encode_singles
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.excluded_columns import KEY_LEFT_OUT_REMEDY, ExcludedColumns, describe_key_left_out
 from psql_streamer.events.few import FewRecords
@@ -30,13 +30,12 @@ from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
 from psql_streamer.events.rows import Keys, Rows, split, take
 from psql_streamer.events.schema_change import render_schema_change, render_schema_change_key, render_table_statement
-from psql_streamer.events.source_fields import SourceFields, choose_fields
+from psql_streamer.events.source_fields import SourceFields
 from psql_streamer.events.timestamps import Timestamps, choose_timestamps
 from psql_streamer.events.unchanged import Unchanged
 from psql_streamer.few_rows import FewRows
 from psql_streamer.model import (
     Batch,
-    LogicalMessage,
     Marker,
     Relation,
     RowOp,
@@ -126,14 +125,17 @@ class Encoder:
         ).encode(batch, rows)
 
     def _encode_any(self, form: BatchFormat, batch: Batch, left_out: _LeftOut) -> Records:
+        headers = _TransactionHeaders(form) if self._headers else None
+        of_shapes = self._list_shape_records(batch, self._schema_topic, headers) if self._schema_topic else ()
+        truncates = self._list_truncate_records(form, headers, left_out)
+        messages = self._list_message_records(form, headers, left_out)
         parts = list(
             chain(
                 self._encode_boundaries(form, self._transaction_topic) if self._transaction_topic else (),
-                self._encode_statements(batch, self._schema_topic) if self._schema_topic else (),
-                self._encode_schema_changes(batch, self._schema_topic) if self._schema_topic else (),
+                encode_singles(Marker.RELATION, of_shapes, self._timestamps),
                 self._encode_changes(form, batch, left_out),
-                self._encode_truncates(form, batch.truncates, left_out),
-                self._encode_messages(form, batch.messages, left_out),
+                encode_singles(Marker.TRUNCATE, truncates, self._timestamps),
+                encode_singles(Marker.MESSAGE, messages, self._timestamps),
             )
         )
         return replace(_add_left_out(assemble(parts, batch.source), left_out), nulled=form.nulled)
@@ -307,71 +309,92 @@ class Encoder:
         if lost := self._excluded_columns.list_excluded_keys(relation):
             raise SinkRefused(describe_key_left_out(relation, lost[0]), KEY_LEFT_OUT_REMEDY)
 
-    def _encode_statements(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
-        """Those about tables whose events go somewhere."""
+    def _list_shape_records(
+        self, batch: Batch, topic: SourceTopic, headers: _TransactionHeaders | None
+    ) -> Iterator[Single]:
+        """Statements, and new shapes, of the tables whose events go somewhere."""
+        excluded = self._excluded_columns
         for one in batch.statements:
-            if not self._find_routes(batch, one.relation):
-                continue
-            excluded = self._excluded_columns
-            statement = replace(one, relation=excluded.narrow_relation(one.relation)) if excluded else one
-            key, value = render_schema_change_key(statement), render_table_statement(statement, batch)
-            name = topic.render(batch.source.name)
-            yield self._encode_table_event(name, statement, Marker.RELATION, batch, key, value)
+            if self._find_routes(batch, one.relation):
+                statement = replace(one, relation=excluded.narrow_relation(one.relation)) if excluded else one
+                key, value = render_schema_change_key(statement), render_table_statement(statement, batch)
+                yield _make_table_record(topic.render(batch.source.name), statement, batch, key, value, headers)
+        for new in batch.schema_changes:
+            if self._find_routes(batch, new.relation):
+                change = excluded.narrow(new) if excluded else new
+                key, value = render_schema_change_key(change), render_schema_change(change, batch)
+                yield _make_table_record(topic.render(batch.source.name), change, batch, key, value, headers)
 
-    def _encode_schema_changes(self, batch: Batch, topic: SourceTopic) -> Iterable[Encoded]:
-        """Those of the tables whose events go somewhere."""
-        for one in batch.schema_changes:
-            if not self._find_routes(batch, one.relation):
-                continue
-            change = self._excluded_columns.narrow(one) if self._excluded_columns else one
-            key, value = render_schema_change_key(change), render_schema_change(change, batch)
-            yield self._encode_table_event(topic.render(batch.source.name), change, Marker.RELATION, batch, key, value)
-
-    def _encode_truncates(
-        self, form: BatchFormat, truncates: Iterable[Truncate], left_out: _LeftOut
-    ) -> Iterable[Encoded]:
-        for truncate in truncates:
+    def _list_truncate_records(
+        self, form: BatchFormat, headers: _TransactionHeaders | None, left_out: _LeftOut
+    ) -> Iterator[Single]:
+        for truncate in form.batch.truncates:
             routes = self._find_routes(form.batch, truncate.relation)
             if not routes:
                 self._leave_out(truncate.relation, 1, left_out)
                 continue
             key, value = form.truncate_key(truncate), form.render_truncate(truncate)
             for route in routes:
-                yield self._encode_table_event(route.topic, truncate, Marker.TRUNCATE, form.batch, key, value)
+                yield _make_table_record(route.topic, truncate, form.batch, key, value, headers)
 
-    def _encode_table_event(
-        self,
-        topic: str,
-        what: Truncate | SchemaChange | TableStatement,
-        op: Marker,
-        batch: Batch,
-        key: bytes | None,
-        value: bytes | None,
-    ) -> Encoded:
-        """The record of something that happened to a whole table."""
-        relation, transactions, tx = what.relation, batch.transactions, what.tx
-        headers = {**_render_transaction_headers(batch, tx), "schema": relation.schema, "table": relation.table}
-        one = Single(topic, str(relation), what.batch_order, int(transactions.commit[tx]), what.seq, op)
-        encoded = one.encode(key, value, headers if self._headers else None)
-        return replace(encoded, timestamps=choose_timestamps(self._timestamps, transactions.commit_ts[[tx]]))
-
-    def _encode_messages(
-        self, form: BatchFormat, messages: Iterable[LogicalMessage], left_out: _LeftOut
-    ) -> Iterable[Encoded]:
-        for message in messages:
+    def _list_message_records(
+        self, form: BatchFormat, headers: _TransactionHeaders | None, left_out: _LeftOut
+    ) -> Iterator[Single]:
+        for message in form.batch.messages:
             topic = self._router.find_message_topic(form.batch.source.name, message.prefix)
             if topic is None:
                 left_out.skipped_messages[show_name(message.prefix)] += 1
                 continue
             commit, tx = find_commit(message, form.batch), message.tx
-            headers = (
-                form.fields.render_headers_outside(commit) if tx < 0 else _render_transaction_headers(form.batch, tx)
+            yield Single(
+                topic,
+                show_name(message.prefix),
+                message.batch_order,
+                commit,
+                message.seq,
+                form.render_message_key(message),
+                form.render_message(message),
+                None if headers is None else headers.render_outside(commit) if tx < 0 else headers.render(tx),
+                message.moment if tx < 0 else int(form.batch.transactions.commit_ts[tx]),
             )
-            key, value = form.render_message_key(message), form.render_message(message)
-            one = Single(topic, show_name(message.prefix), message.batch_order, commit, message.seq, Marker.MESSAGE)
-            encoded = one.encode(key, value, headers if self._headers else None)
-            moment = message.moment if tx < 0 else int(form.batch.transactions.commit_ts[tx])
-            yield replace(encoded, timestamps=choose_timestamps(self._timestamps, np.array([moment])))
+
+
+class _TransactionHeaders:
+    """What names the transactions of a batch in the headers of records that stand alone; made when one does."""
+
+    def __init__(self, form: BatchFormat) -> None:
+        self._form = form
+
+    def render(self, tx: int) -> dict[str, str]:
+        """Of one transaction."""
+        return {header: texts[tx].decode() for header, texts in self._texts.items() if texts[tx] is not None}
+
+    def render_outside(self, commit: int) -> dict[str, str]:
+        """Of a message outside of any transaction."""
+        return self._form.fields.render_headers_outside(commit)
+
+    @cached_property
+    def _texts(self) -> dict[str, list[bytes]]:
+        of = self._form.batch.transactions
+        named = self._form.fields.render_headers(of, np.arange(len(of), dtype=np.int32))
+        return {header: texts.to_pylist() for header, texts in named.items()}
+
+
+def _make_table_record(
+    topic: str,
+    what: Truncate | SchemaChange | TableStatement,
+    batch: Batch,
+    key: bytes | None,
+    value: bytes | None,
+    headers: _TransactionHeaders | None,
+) -> Single:
+    """The record of something that happened to a whole table."""
+    relation, transactions, tx = what.relation, batch.transactions, what.tx
+    told = None
+    if headers is not None:
+        told = {**headers.render(tx), "schema": relation.schema, "table": relation.table}
+    commit, moment = int(transactions.commit[tx]), int(transactions.commit_ts[tx])
+    return Single(topic, str(relation), what.batch_order, commit, what.seq, key, value, told, moment)
 
 
 def _is_addressed(table: CellTable) -> bool:
@@ -415,12 +438,6 @@ def _render_row_headers(fields: SourceFields, row: OneRow) -> dict[str, str | No
         "checksum": row.checksum.decode(),
         "key_change": None,
     }
-
-
-def _render_transaction_headers(batch: Batch, tx: int) -> dict[str, str]:
-    """What names one transaction."""
-    named = choose_fields(batch.source).render_headers(batch.transactions, np.array([tx], np.int32))
-    return {header: texts[0].as_py().decode() for header, texts in named.items() if texts[0].is_valid}
 
 
 def _render_headers(rows: Rows, form: BatchFormat, texts: RowTexts) -> dict[str, pa.Array]:
