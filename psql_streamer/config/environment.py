@@ -8,7 +8,8 @@ Values are taken as they are: the shell or the container runtime has expanded th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ NAME = "environment"
 """How messages call a configuration without a file."""
 
 VARIABLE_PREFIX = "PSQL_STREAMER__"
+_NEAR_PREFIX = "PSQL_STREAMER_"
+_OF_KUBERNETES = re.compile(r"_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)$")
 
 _REQUIRED = ("PG_HOST", "PG_DATABASE", "KAFKA_BROKERS")
 # libpq's names of what PG_* give.
@@ -95,6 +98,29 @@ def override(document: Document, environ: Mapping[str, str], problems: Problems)
     for name in sorted(environ):
         if name.upper().startswith(VARIABLE_PREFIX):
             _set_value(document, name, name[len(VARIABLE_PREFIX) :].split("__"), environ[name], problems)
+
+
+def find_ignored(environ: Mapping[str, str], keys: Collection[str], tables: Collection[str]) -> list[str]:
+    """Warnings about variables that read like ours, but for an underscore behind the prefix: nothing is set by them.
+
+    keys: those at the top of a file that have a value. tables: the others. Any other name is somebody else's, and so
+    are those that Kubernetes makes of a service's name.
+    """
+    found = []
+    for name in sorted(environ):
+        rest = name[len(_NEAR_PREFIX) :]
+        if not name.upper().startswith(_NEAR_PREFIX) or rest.startswith("_") or _OF_KUBERNETES.search(name):
+            continue
+        first = rest.split("_")[0]
+        if fold(rest) in {fold(key) for key in keys}:
+            meant = VARIABLE_PREFIX + rest
+        elif fold(first) in {fold(table) for table in tables} and first != rest:
+            meant = f"{VARIABLE_PREFIX}{first}__..."
+        else:
+            continue
+        what = "two underscores stand behind PSQL_STREAMER and between levels"
+        found.append(f"environment variable {name} has no effect: {what}, as in {meant}")
+    return found
 
 
 def _set_value(document: Document, name: str, keys: list[str], text: str, problems: Problems) -> None:

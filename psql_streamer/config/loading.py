@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,8 +28,18 @@ _Parts: TypeAlias = Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]]
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:
     """The configuration in the file, with what the environment overrides; without a file, in the environment alone.
 
-    ConfigError holds everything that is wrong with it.
+    ConfigError holds everything that is wrong with it, and variables that were ignored, which may be why.
     """
+    tables = ["log", Kind.SOURCE, Kind.SINK, *plugins.list_names(Kind.HANDLER)]
+    ignored = environment.find_ignored(environ, ServiceOptions.model_fields.keys() - {"log"}, tables)
+    try:
+        config = _load(path, environ)
+    except ConfigError as error:
+        raise ConfigError([*error.problems, *ignored]) from None
+    return replace(config, warnings=(*ignored, *config.warnings))
+
+
+def _load(path: Path | None, environ: Mapping[str, str]) -> Config:
     document = environment.build_document(environ) if path is None else reading.read(path)
     problems = Problems(document)
     environment.override(document, environ, problems)

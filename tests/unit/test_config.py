@@ -470,6 +470,46 @@ def test_a_source_that_no_sink_takes_from_gives_a_warning(tmp_path: Path) -> Non
     assert warning.endswith("source.db2: no sink takes from this source")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PSQL_STREAMER_HTTP", "PSQL_STREAMER__HTTP"),
+        ("psql_streamer_drain_timeout", "PSQL_STREAMER__drain_timeout"),
+        ("PSQL_STREAMER_SOURCE_DB1_DSN", "PSQL_STREAMER__SOURCE__..."),
+        ("PSQL_STREAMER_SINK__KAFKA1__HOSTS", "PSQL_STREAMER__SINK__..."),
+        ("PSQL_STREAMER_LOG_LEVEL", "PSQL_STREAMER__LOG__..."),
+    ],
+)
+def test_a_variable_that_lacks_an_underscore_gives_a_warning(tmp_path: Path, name: str, meant: str) -> None:
+    [warning] = load(written(tmp_path, MINIMAL), {name: "p4ssw0rd"}).warnings
+    assert warning.startswith(f"environment variable {name} has no effect: ")
+    assert warning.endswith(f", as in {meant}")
+    assert "p4ssw0rd" not in warning
+
+
+def test_a_variable_that_lacks_an_underscore_is_told_of_beside_what_is_missing_without_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {"PSQL_STREAMER_SOURCE_DB1_DSN": "host=a"})
+    assert len(caught.value.problems) == 2
+    assert "PSQL_STREAMER_SOURCE_DB1_DSN has no effect" in caught.value.problems[1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PSQL_STREAMER_IMAGE",
+        "PSQL_STREAMER_PORT",
+        "PSQL_STREAMER_SERVICE_HOST",
+        "PSQL_STREAMER_HTTP_SERVICE_PORT",
+        "PSQL_STREAMER_SINK_PORT_8080_TCP_ADDR",
+        "PSQL_STREAMERS",
+        "PSQL_STREAMER__HTTP",
+    ],
+)
+def test_variables_of_others_give_no_warning(tmp_path: Path, name: str) -> None:
+    assert load(written(tmp_path, MINIMAL), {name: "127.0.0.1:8081"}).warnings == ()
+
+
 def test_settings_without_effect_give_warnings(tmp_path: Path) -> None:
     text = with_line(MINIMAL, "[sink.kafka1]", "async = true\nrequiredAcks = 0") + "\n[spark]\n"
     warnings = "\n".join(load(written(tmp_path, text), {}).warnings)
