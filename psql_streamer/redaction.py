@@ -22,11 +22,17 @@ _URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+._-]*://[^\s:/@]*):\S*@", re.IGNORE
 # password=x of libpq and JAAS strings and of URL queries, "password": "x" of JSON, PGPASSWORD=x of shells, PWD=x of
 # ODBC strings, which in a URL are PWD%3Dx.
 # "(using password: NO)" is MySQL's, and has none. Neither has `${PASSWORD:-default}`, which messages of ours propose,
-# nor the text behind a name in the plural: tables are named password_resets and api_tokens.
+# nor the text behind a name in the plural: tables are named password_resets and api_tokens. Nor has a sentence behind a
+# name and a colon ("public.token: has no key", "PG_PASSWORD: is not set"): one of its small words is no secret.
+_SMALL_WORDS = (
+    "a|an|the|it|its|this|there|which|is|are|was|were|has|have|had|does|do|did|must|may|can|cannot|not|no|nothing|only|"
+    "unknown|sets|names|column|broker:"
+)
 _ASSIGNED_PASSWORD = re.compile(
     r"""((?<!using )\b[\w.-]*(?:passw(?:or)?d|pwd|passphrase|secret|token|jaas\.config)[\w.-]*["']?"""
     r"""\s*(?:=>?|:|%3D)\s*)"""
-    r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\{(?:[^}]|\}\})*\}|(?<!s: )(?!-default\})[^\s,;&]+)""",
+    r"""('(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|\{(?:[^}]|\}\})*\}|(?<!s: )(?!-default\})"""
+    rf"""(?:(?<!: )|(?!(?:{_SMALL_WORDS})\s))[^\s,;&]+)""",
     re.IGNORECASE | re.DOTALL,
 )
 
