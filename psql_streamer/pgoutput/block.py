@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -143,23 +144,25 @@ class Shapes:
         return self._changed
 
     def number_at(self, oid: int, index: int) -> int:
-        """The number of the shape that a relation has at a frame. ProtocolError as select_changes."""
-        self.select_changes(oid, index)
-        if oid not in self._changed:
-            return self.session.number(oid)
-        return next(number for since, _, number in reversed(self._changed[oid]) if since < index)
+        """The number of the shape that a relation has at a frame. ProtocolError as require_shape."""
+        self.require_shape(oid, index)
+        return self._find_change(oid, index)[2] if oid in self._changed else self.session.number(oid)
 
-    def select_changes(self, oid: int, first: int) -> list[tuple[int, Relation]]:
-        """The shapes of a relation that has changes from frame `first` on, in order, each with the frame index from
-        which it holds. ProtocolError when it has no shape there.
-        """
-        if oid in self._changed:
-            history = [(since, shape) for since, shape, _ in self._changed[oid]]
-        else:
-            history = [(-1, self.session.current[oid])] if oid in self.session.current else []
-        if not history or first < history[0][0]:
+    def shape_at(self, oid: int, index: int) -> Relation:
+        """The shape that a relation has at a frame. ProtocolError as require_shape."""
+        self.require_shape(oid, index)
+        return self._find_change(oid, index)[1] if oid in self._changed else self.session.current[oid]
+
+    def require_shape(self, oid: int, index: int) -> None:
+        """ProtocolError when a relation has no shape at a frame."""
+        known = self._changed[oid][0][0] <= index if oid in self._changed else oid in self.session.current
+        if not known:
             raise ProtocolError(f"a change of relation {oid} arrived before its Relation message")
-        return history
+
+    def _find_change(self, oid: int, index: int) -> tuple[int, Relation, int]:
+        """The last one before a frame."""
+        history = self._changed[oid]
+        return history[bisect_left(history, index, key=lambda change: change[0]) - 1]
 
 
 def read_tags(wire: Wire, start: Index, end: Index) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

@@ -404,10 +404,10 @@ def _make_truncates(
 ) -> Iterator[Truncate]:
     for index, message in truncates:
         for place, oid in enumerate(message.oids):
-            history = shapes.select_changes(oid, index)
+            shape = shapes.shape_at(oid, index)
             if keep[index]:
                 yield Truncate(
-                    next(shape for since, shape in reversed(history) if since < index),
+                    shape,
                     int(frames.batch_order[index]) + place,
                     int(frames.seq[index]) + place,
                     int(frames.read_lsns(np.array([index]))[0]),

@@ -61,11 +61,11 @@ def _look_up_shapes(shapes: Shapes, at: Index, oids: Index) -> NDArray[np.int32]
     which = shapes.session.look_up_numbers(oids)
     unknown = np.flatnonzero(which < 0)
     if len(unknown):
-        shapes.select_changes(int(oids[unknown[0]]), int(at[unknown[0]]))  # which raises
+        shapes.require_shape(int(oids[unknown[0]]), int(at[unknown[0]]))  # which raises
     for oid, history in shapes.list_changed_shapes().items():
         mine = np.flatnonzero(oids == oid)
         if len(mine):
-            shapes.select_changes(oid, int(at[mine[0]]))
+            shapes.require_shape(oid, int(at[mine[0]]))
             holds = np.searchsorted([since for since, *_ in history[1:]], at[mine])
             which[mine] = np.array([number for *_, number in history], np.int32)[holds]
     return which

@@ -118,6 +118,9 @@ class TransactionReader:
         ended = np.zeros(len(frames.transactions), np.bool_)
         ended[ends.tx + frames.first] = True
         left_open = len(ended) - 1 if in_transaction else None
+        if left_open == 0:  # it goes on through the whole block: what it changed before is not looked at again
+            self._carry_on(groups, shapes)
+            return TransactionCounts()
         absent = self._select_absent(groups)
         if left_open is not None or ended.any():
             counted = _Counted.from_groups(groups, shapes, absent)
@@ -125,6 +128,11 @@ class TransactionReader:
             return counted.select_ended(ended, frames.first)
         self._carried = {}
         return TransactionCounts()
+
+    def _carry_on(self, groups: _Groups, shapes: Sequence[Shape]) -> None:
+        counted = zip(groups.oid.tolist(), groups.count.tolist(), groups.shape.tolist(), strict=True)
+        for oid, count, shape in counted:
+            self._carried[oid] = count, None if shape < 0 else shapes[shape].relation
 
     def _select_absent(self, groups: _Groups) -> dict[int, tuple[int, Relation | None]]:
         """Tables that the open transaction changed before the block, and not in it."""

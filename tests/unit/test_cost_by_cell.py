@@ -113,6 +113,27 @@ def spend_on(reader: Decoder, encoder: Encoder, messages: list[bytes]) -> float:
     return process_time() - began
 
 
+def test_a_block_of_a_transaction_costs_no_more_when_that_has_changed_thousands_of_tables() -> None:
+    """Where changes are counted by table, for events that say where transactions end."""
+    calls = [count_calls_within_transaction(tables) for tables in (100, 3000)]
+    assert calls[1] < 1.1 * calls[0]
+
+
+def test_a_truncate_costs_no_more_when_its_table_was_altered_often() -> None:
+    few, many = (min(truncate_altered_table(alters) for _ in range(3)) for alters in (300, 3000))
+    assert many < 3 * few
+
+
+def truncate_altered_table(alters: int) -> float:
+    """CPU seconds for each truncate of a table, in a block in which each stands behind another shape of the table."""
+    shapes = [wire.WireRelation(16_384, "public", "t", (wire.WireColumn(f"c{at}"),)) for at in range(alters)]
+    changes = [message for shape in shapes for message in (wire.relation(shape), wire.truncate([16_384]))]
+    data, offsets = block([wire.begin(8, 0, 7), *changes, wire.commit(8, 16, 0)])
+    began = process_time()
+    assert len(Decoder(SOURCE, BEGINNING).decode(data, offsets).truncates) == alters
+    return (process_time() - began) / alters
+
+
 @pytest.mark.parametrize("headers", [False, True])
 def test_messages_and_truncates_are_written_together(headers: bool) -> None:
     """Counted in calls: an array for each record, or its transaction's headers anew, would be hundreds."""
@@ -127,6 +148,17 @@ def test_messages_and_truncates_are_written_together(headers: bool) -> None:
     encoder = encoder_of("event", Router({}, "p", "", "messages"), {}, headers=headers)
     encoder.encode(batch)  # which finds the topics
     assert count_calls(lambda: encoder.encode(batch)) < 60 * 2000
+
+
+def count_calls_within_transaction(tables: int) -> int:
+    """Of decoding one more row of a transaction that has changed so many tables."""
+    reader = Decoder(SOURCE, BEGINNING, transaction_metadata=True)
+    relations = [relation(16_384 + table) for table in range(tables)]
+    rows = [message for one in relations for message in (wire.relation(one), wire.insert(one.oid, values(1)))]
+    reader.decode(*block([wire.begin(8, 0, 7), *rows]))
+    one_more = block([wire.insert(relations[0].oid, values(1))])
+    reader.decode(*one_more)
+    return count_calls(lambda: reader.decode(*one_more))
 
 
 def count_calls(what: Callable[[], object]) -> int:
