@@ -7,6 +7,7 @@ from typing import NamedTuple
 SCHEMA = """
 CREATE SCHEMA "Odd";
 CREATE TYPE "Odd".mood AS ENUM ('z', 'a "b"', 'it''s', 'm');
+CREATE DOMAIN "Odd".of_mood AS "Odd".mood;
 CREATE DOMAIN "Odd".code AS varchar(20) CHECK (VALUE <> 'never');
 CREATE TYPE "Odd".pair AS (n int, t text);
 CREATE FUNCTION "Odd".below(int, int) RETURNS bool LANGUAGE sql IMMUTABLE SET jit = off RETURN $1 % 7 < $2 % 7;
@@ -91,6 +92,12 @@ KEYS: dict[str, Keyed] = {
     "float": _of("float8", "NaN", "Infinity", "-Infinity", "-0", "0.1", "0.30000000000000004", "5e-324", "-1e308"),
     "real": _of("real", "NaN", "Infinity", "0.1", "0.2", "1e-45", "16777216"),
     "enum": _of('"Odd".mood', "z", 'a "b"', "it's", "m"),
+    "domain of an enum": _of('"Odd".of_mood', "z", 'a "b"', "it's", "m"),
+    "domain of an enum and a number": Keyed(
+        'a "Odd".of_mood, b int, PRIMARY KEY (a, b)',
+        """SELECT m, i FROM unnest(enum_range(NULL::"Odd".mood)) m, generate_series(1, 9) i""",
+        "a, b",
+    ),
     "domain": _of('"Odd".code', "Code 1", "code 2", "ä"),
     "timestamptz": _of(
         "timestamptz", "infinity", "-infinity", "2024-01-01 00:00:00.000001+02", "0044-03-15 12:00 BC", "20240-01-01"

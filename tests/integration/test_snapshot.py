@@ -682,3 +682,38 @@ def read_beside_lock(database: Database, locked: str) -> tuple[Fold, str]:
     finally:
         consumer.source.stop()
     return consumer.fold, reason
+
+
+def test_a_table_whose_key_is_without_overlaps_is_read(every_postgres: Database) -> None:
+    if every_postgres.version < 18:
+        pytest.skip("keys WITHOUT OVERLAPS came with PostgreSQL 18")
+    every_postgres.execute(
+        "CREATE TABLE t (r int4range, during daterange, v text, PRIMARY KEY (r, during WITHOUT OVERLAPS));"
+        "INSERT INTO t SELECT int4range(i % 3, i % 3 + 1), daterange(date '2024-01-01' + i, date '2024-01-02' + i), i "
+        "FROM generate_series(1, 300) i; CREATE PUBLICATION p FOR TABLE t"
+    )
+    consumer = started(every_postgres, chunkRows=7)
+    try:
+        wait_for(lambda: consumer.read() is not None and consumer.fold.reads >= 50, "the first rows", 20.0)
+        every_postgres.execute("UPDATE t SET v = 'changed' WHERE r @> 1")
+        consumer.until_done()
+        consumer.until_level(every_postgres)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(every_postgres, "public.t")
+
+
+@pytest.mark.behaviour("N13")
+def test_keys_that_are_arrays_with_nulls_are_read_once_whatever_the_settings(database: Database) -> None:
+    database.execute(f'ALTER DATABASE "{database.name}" SET array_nulls = off')
+    database.execute(
+        "CREATE TABLE t (k text[] PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
+        "INSERT INTO t SELECT ARRAY[CASE WHEN i % 2 = 0 THEN 'NULL' END, i::text] FROM generate_series(1, 60) i"
+    )
+    consumer = started(database, chunkRows=7)
+    try:
+        consumer.until_done(20.0)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 60
+    consumer.fold.assert_equals(database, "public.t")

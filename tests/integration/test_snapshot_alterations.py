@@ -12,6 +12,7 @@ from tests.beside import run_beside
 from tests.database import Database
 from tests.integration.test_snapshot import TABLE, started
 from tests.integration.test_snapshot_races import Consumer, snapshotting
+from tests.keyed_tables import SCHEMA
 from tests.snapshot_fold import Row, rows_of_changes
 from tests.source_at_work import wait_for
 
@@ -209,3 +210,55 @@ def test_tables_without_a_key_are_read_as_they_are_when_their_locks_are_free(
         consumer.source.stop()
     assert [one.state for one in consumer.source.list_snapshots()] == [SnapshotState.DONE]
     assert sorted(map(repr, found)) == sorted(map(repr, expected))
+
+
+@pytest.mark.behaviour("N28")
+def test_a_table_whose_key_gets_an_index_of_other_operators_is_read_from_its_beginning(database: Database) -> None:
+    database.execute(
+        SCHEMA + "CREATE TABLE t (a int NOT NULL, b int NOT NULL, v text); CREATE PUBLICATION p FOR TABLE t;"
+        "CREATE UNIQUE INDEX usual ON t (a, b); ALTER TABLE t REPLICA IDENTITY USING INDEX usual;"
+        'CREATE UNIQUE INDEX by_weekday ON t (a "Odd".weekdays, b);'
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 700) i"
+    )
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 200:
+            consumer.read()
+        database.execute("ALTER TABLE t REPLICA IDENTITY USING INDEX by_weekday")
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    consumer.fold.assert_equals(database, "public.t")
+
+
+@pytest.mark.behaviour("N28")
+@pytest.mark.parametrize(
+    "rename",
+    [
+        "ALTER TYPE mood RENAME VALUE 'a' TO 'z'",
+        "ALTER TYPE mood RENAME VALUE 'a' TO 'z'; ALTER TYPE mood RENAME VALUE 'b' TO 'a'",
+    ],
+)
+@pytest.mark.parametrize("kind", ["mood", "of_mood"])
+def test_a_table_is_read_from_its_beginning_when_values_of_its_keys_enum_get_other_names(
+    database: Database, kind: str, rename: str
+) -> None:
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('a', 'b'); CREATE DOMAIN of_mood AS mood;"
+        f"CREATE TABLE t (k {kind}, id int, PRIMARY KEY (k, id)); CREATE PUBLICATION p FOR TABLE t;"
+        "INSERT INTO t SELECT k, i FROM unnest(enum_range(NULL::mood)) k, generate_series(1, 500) i"
+    )
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 200:
+            consumer.read()
+        database.execute(rename)
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.list_snapshots()
+    assert (shown.state, shown.reason) == (SnapshotState.DONE, "")
+    found = {tuple(cell.decode() for cell in key if cell is not None) for key in consumer.fold.tables["public.t"]}
+    assert found >= set(database.query("SELECT k::text, id::text FROM t"))

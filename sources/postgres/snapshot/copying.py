@@ -30,6 +30,8 @@ _PINNED = {
     "row_security": "off",
     # Conditions that people write are looked at as if a backslash was one.
     "standard_conforming_strings": "on",
+    # The text of a key is the same value when it comes back: {NULL} of an array has no text in it.
+    "array_nulls": "on",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_session_timeout": "0",

@@ -125,8 +125,13 @@ def _list_places(table: SnapshotTable) -> list[int]:
 
 
 def _render_value(table: SnapshotTable, column: KeyColumn) -> str:
-    name = quote_identifier(table.relation.columns[column.column].name)
-    return _add_collation(f"{table.name}.{name}", column)
+    name = _name_column(table, column)
+    # The server finds the operators of an enum for none of its domains.
+    return f"CAST({name} AS {column.type})" if column.labels else _add_collation(name, column)
+
+
+def _name_column(table: SnapshotTable, column: KeyColumn) -> str:
+    return f"{table.name}.{quote_identifier(table.relation.columns[column.column].name)}"
 
 
 def _add_collation(value: str, column: KeyColumn) -> str:
@@ -134,8 +139,12 @@ def _add_collation(value: str, column: KeyColumn) -> str:
 
 
 def _render_order(table: SnapshotTable, column: KeyColumn) -> str:
+    nulls = f"NULLS {'FIRST' if column.nulls_first else 'LAST'}"
+    if column.labels:
+        # By the order that an enum has of itself: the index has the order of the column, not that of a cast.
+        return f"{_name_column(table, column)} {'DESC' if column.descending else 'ASC'} {nulls}"
     using = column.greater if column.descending else column.less
-    return f"{_render_value(table, column)} USING {using} NULLS {'FIRST' if column.nulls_first else 'LAST'}"
+    return f"{_render_value(table, column)} USING {using} {nulls}"
 
 
 def _render_bounds(table: SnapshotTable, after: dict[int, str], quote: Quote) -> list[str]:

@@ -70,12 +70,14 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
         (SELECT format('%%I.%%I', tn.nspname, ty.typname) FROM pg_catalog.pg_type ty
          JOIN pg_catalog.pg_namespace tn ON tn.oid = ty.typnamespace WHERE ty.oid = {base}),
         coalesce((SELECT co.collisdeterministic FROM pg_catalog.pg_collation co WHERE co.oid = k.coll), true)::text,
-        {less}, {equal}, {greater}] ORDER BY k.place)
+        {less}, {equal}, {greater}, {labels}] ORDER BY k.place)
      FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], (i.indoption::int2[])[0:i.indnkeyatts - 1],
         (i.indcollation::oid[])[0:i.indnkeyatts - 1], (i.indclass::oid[])[0:i.indnkeyatts - 1])
         WITH ORDINALITY AS k(attnum, option, coll, class, place)
      JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
-     JOIN pg_catalog.pg_opclass oc ON oc.oid = k.class),
+     JOIN pg_catalog.pg_opclass of_index ON of_index.oid = k.class
+     LEFT JOIN pg_catalog.pg_opclass oc ON CASE WHEN of_index.opcmethod = {btree} THEN oc.oid = of_index.oid
+        ELSE oc.opcmethod = {btree} AND oc.opcdefault AND oc.opcintype = of_index.opcintype END),
     CASE c.relkind WHEN 'r' THEN ARRAY[
         ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text]]
     ELSE (
@@ -118,6 +120,10 @@ _BASE = """(WITH RECURSIVE base(oid, of) AS (
             SELECT ty.oid, ty.typbasetype FROM pg_catalog.pg_type ty WHERE ty.oid = a.atttypid
             UNION ALL SELECT ty.oid, ty.typbasetype FROM base JOIN pg_catalog.pg_type ty ON ty.oid = base.of
         ) SELECT oid FROM base WHERE of = 0)"""
+# Renaming a value of an enum makes another text of it, and may give its text to another value.
+_LABELS = """(SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder)::text
+         FROM pg_catalog.pg_type ty LEFT JOIN pg_catalog.pg_enum e ON e.enumtypid = ty.oid
+         WHERE ty.oid = {base} AND ty.typtype = 'e')"""
 # pg_partition_tree() waits for the locks of the partitions. Which are being detached, PostgreSQL 14 and later say.
 PARTITION_TREE = """(WITH RECURSIVE tree(oid) AS (
             SELECT {} UNION ALL SELECT below.inhrelid FROM tree JOIN pg_catalog.pg_inherits below
@@ -132,6 +138,11 @@ _OPERATOR = """(SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname) FROM
          JOIN pg_catalog.pg_namespace opn ON opn.oid = op.oprnamespace
          WHERE ao.amopfamily = oc.opcfamily AND ao.amoplefttype = oc.opcintype
             AND ao.amoprighttype = oc.opcintype AND ao.amopstrategy = {})"""
+# The operators of the access method `btree` alone are an order: a key WITHOUT OVERLAPS has an index of another one, and
+# its rows are sorted by the order that their types have of themselves.
+_BTREE = 403
+"""pg_am.oid (PostgreSQL source, pg_am.dat)."""
+_USUAL_LESS = "OPERATOR(pg_catalog.<)"
 _DESCENDING, _NULLS_FIRST = 1, 2
 """Bits of pg_index.indoption."""
 
@@ -142,7 +153,7 @@ class KeyColumn:
 
     column: index into the relation's columns. type: SQL of the type that its values are compared as. collation: SQL,
     empty where the type has none. deterministic: whether texts that differ are never equal by it. less, equal,
-    greater: SQL of the operators of the index.
+    greater: SQL of the operators of the index. labels: JSON of the values of an enum in their order, else empty.
     """
 
     column: int
@@ -154,6 +165,13 @@ class KeyColumn:
     less: str
     equal: str
     greater: str
+    labels: str
+
+    def describe_order(self) -> tuple[str | bool, ...]:
+        """What the order of its values depends on, and what their texts mean."""
+        # What few keys have is told of these alone, so that what was stored of the others before stays true.
+        rest = () if (self.less, self.labels) == (_USUAL_LESS, "") else (self.less, self.labels)
+        return (self.type, self.collation, self.descending, self.nulls_first, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +214,7 @@ class SnapshotTable:
 
         Where that is another one, a key that was read up to says nothing of what is left.
         """
-        index = [(one.column, one.type, one.collation, one.descending, one.nulls_first) for one in self.key]
-        names = [(self.relation.columns[column].name, *rest) for column, *rest in index]
+        names = [(self.relation.columns[one.column].name, *one.describe_order()) for one in self.key]
         return json.dumps([describe_key(self.relation), names])
 
     @property
@@ -248,6 +265,8 @@ def _build_query(version: int, *, one: bool, filters: bool) -> str:
         in_schemas=_IN_SCHEMAS if with_lists else "",
         details=_DETAILS.format(filter=_FILTER if filters else "NULL::text") if with_lists else _NO_DETAILS,
         base=_BASE,
+        btree=_BTREE,
+        labels=_LABELS.format(base=_BASE),
         tree=PARTITION_TREE.format("c.oid"),
         less=_OPERATOR.format(1),
         equal=_OPERATOR.format(3),
@@ -275,7 +294,7 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         only=kind == "r",
         row_filter=" OR ".join(f"({condition})" for condition in filters or () if condition),
         estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
-        key=_make_key(key, place) if keys <= place.keys() else (),
+        key=_make_key(key, place) if keys <= place.keys() and all(less for *_, less, _, _, _ in key) else (),
         parts=tuple(
             Part(f"{quote_identifier(of)}.{quote_identifier(name)}", int(pages), part_kind == "f")
             for of, name, part_kind, _, pages in parts
@@ -294,9 +313,12 @@ def _make_key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyC
             bool(int(option) & _DESCENDING),
             bool(int(option) & _NULLS_FIRST),
             deterministic == "true",
-            *operators,
+            less,
+            equal,
+            greater,
+            labels or "",
         )
-        for number, option, collation, type_name, deterministic, *operators in key
+        for number, option, collation, type_name, deterministic, less, equal, greater, labels in key
     )
 
 
