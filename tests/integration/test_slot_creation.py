@@ -15,7 +15,7 @@ from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.slot_creation import create_slot
 from sources.postgres.snapshot.keyless import KeylessTables
-from sources.postgres.snapshot.tables import list_snapshot_tables
+from sources.postgres.snapshot.tables import describe_shape, list_snapshot_tables
 from tests.database import Database
 from tests.source_at_work import wait_for
 from tests.tcp_proxy import TcpProxy
@@ -52,6 +52,7 @@ class _Making:
             self.catalog,
             self._options,
             lambda session: list_snapshot_tables(session, ["p"], ServerTypes(self.catalog).resolve),
+            lambda session, oid: describe_shape(session, oid, ["p"], ServerTypes(self.catalog).resolve),
         )
         try:
             if self._keyless:

@@ -18,9 +18,10 @@ from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest
 from sources.postgres.snapshot import readers
 from sources.postgres.snapshot.copying import Chunk, begin, read_chunk
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape
+from tests.beside import run_beside
 from tests.database import Database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
-from tests.snapshot_fold import Fold
+from tests.snapshot_fold import Fold, Row, rows_of_changes
 from tests.source_at_work import source_of, start_again, wait_for
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
@@ -664,6 +665,40 @@ def test_a_table_with_a_row_filter_that_is_locked_does_not_hold_up_the_others(da
     )
     fold, _ = read_beside_lock(database, "t")
     assert list(fold.tables["public.t"]) == [(b"1",)]
+
+
+@pytest.mark.parametrize("kind", ["int PRIMARY KEY", "int"])
+def test_a_start_says_whom_it_waits_for_where_a_table_with_a_row_filter_is_locked(
+    database: Database, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute(
+        f"CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id {kind}); INSERT INTO u VALUES (-1), (1);"
+        "INSERT INTO t VALUES (-1), (1); CREATE PUBLICATION p FOR TABLE t WHERE (id > 0), u WHERE (id > 0)"
+    )
+    with database.session() as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+
+        def let_go_when_named(_: threading.Event) -> None:
+            try:
+                wait_for(lambda: "waits for the transaction of PID" in caplog.text, "the start to say why it waits", 10)
+            finally:
+                other.rollback()
+
+        with run_beside(let_go_when_named):
+            consumer = started(database)
+    rows: list[Row] = []
+
+    def have_come() -> bool:
+        batch = consumer.source.read(0.05)
+        for changes in batch.changes if batch is not None else ():
+            rows.extend(row for _, row, _ in rows_of_changes(changes) if row is not None)
+        return len(rows) >= 2
+
+    try:
+        wait_for(have_come, "the rows", 20)
+    finally:
+        consumer.source.stop()
+    assert rows == [{"id": b"1"}] * 2
 
 
 def read_beside_lock(database: Database, locked: str) -> tuple[Fold, str]:

@@ -25,6 +25,7 @@ from sources.postgres.snapshot.tables import SnapshotTable
 _KEYLESS_LOCK_SECONDS = 10
 
 FindTables = Callable[[Session], Sequence[SnapshotTable]]
+DescribeTable = Callable[[Session, int], SnapshotTable | None]
 
 
 class KeylessTables:
@@ -33,15 +34,17 @@ class KeylessTables:
     A TRUNCATE, or an ALTER that writes the rows anew, would leave nothing for the snapshot to see (PostgreSQL
     documentation, "MVCC Caveats"): the tables are locked before it is taken, and stay so.
 
-    tables: as they are in that state, by relation. find: lists them as they are when it is called.
+    tables: as they are in that state, by relation. find: lists them as they are when it is called, without their
+    row filters. describe: one of them, with its row filter; None for one that is none of them any more.
     """
 
-    def __init__(self, catalog: Catalog, options: PostgresOptions, find: FindTables) -> None:
+    def __init__(self, catalog: Catalog, options: PostgresOptions, find: FindTables, describe: DescribeTable) -> None:
         self.tables: dict[str, SnapshotTable] = {}
         self.snapshot = ""
         self._catalog = catalog
         self._options = options
         self._find = find
+        self._describe = describe
         self._locker: Session | None = None
         self._maker: Session | None = None
 
@@ -73,6 +76,7 @@ class KeylessTables:
             with connection.cursor() as cursor:
                 cursor.execute("ROLLBACK")
             self.tables = _index_by_relation(self._find(locker))
+        self.tables = self._look_at_locked()
 
     def _are_locked(self, locker: Session) -> bool:
         """Whether the tables have the names that were locked. They are looked at anew."""
@@ -95,7 +99,8 @@ class KeylessTables:
     def _look_at_locked(self) -> dict[str, SnapshotTable]:
         """The locked tables as they are now: no lock keeps partitions from being attached."""
         assert self._locker is not None  # noqa: S101 - it has the locks
-        return {of: table for of, table in _index_by_relation(self._find(self._locker)).items() if of in self.tables}
+        found = [self._describe(self._locker, int(relation)) for relation in self.tables]
+        return _index_by_relation([table for table in found if table is not None])
 
     def close(self) -> None:
         """Let the tables and the snapshot go. May be called twice."""

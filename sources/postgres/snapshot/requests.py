@@ -12,7 +12,7 @@ from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.postgres.catalog import Session
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.conditions import require_condition
-from sources.postgres.snapshot.tables import SnapshotTable, find_refusal, list_snapshot_tables
+from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal, list_snapshot_tables
 from sources.snapshot.conditions import require_requested
 
 NO_KEY = (
@@ -26,16 +26,11 @@ def find_tables(
     requested: Sequence[TableRequest],
     publications: Sequence[str],
     types: ServerTypes,
-    *,
-    filters: bool = False,
 ) -> list[tuple[SnapshotTable, str]]:
-    """The tables that are asked for, each with its condition. No request stands for every table.
-
-    filters: see describe_shape.
-    """
+    """The tables that are asked for, each with its condition; without row filters. No request stands for every one."""
     patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
     found = []
-    for table in list_snapshot_tables(session, publications, types.resolve, filters=filters):
+    for table in list_snapshot_tables(session, publications, types.resolve, filters=False):
         fit = patterns.find(table.relation.schema, table.relation.table)
         if fit is not None:
             found.append((table, fit.value))
@@ -68,9 +63,23 @@ def plan_tables(
 def find_keyless(
     session: Session, requested: Sequence[TableRequest], publications: Sequence[str], types: ServerTypes
 ) -> list[SnapshotTable]:
-    """Those of the tables that have no key, and that this role may read."""
-    found = find_tables(session, requested, publications, types, filters=True)
-    return [table for table, _ in found if not table.key and table.parts and find_refusal(session, table) is None]
+    """Those of the tables that have no key, and that this role may read. Without their row filters, for which the
+    server waits for locks: of tables, too, that have a key.
+    """
+    found = find_tables(session, requested, publications, types)
+    return [table for table, _ in found if _is_keyless(session, table)]
+
+
+def describe_keyless(
+    session: Session, oid: int, publications: Sequence[str], types: ServerTypes
+) -> SnapshotTable | None:
+    """A table as it is, with its row filter; None where it is none that find_keyless finds. Its lock is held."""
+    table = describe_shape(session, oid, publications, types.resolve)
+    return table if table is not None and _is_keyless(session, table) else None
+
+
+def _is_keyless(session: Session, table: SnapshotTable) -> bool:
+    return not table.key and bool(table.parts) and find_refusal(session, table) is None
 
 
 def review(session: Session, request: SnapshotRequest, publications: Sequence[str], types: ServerTypes) -> None:

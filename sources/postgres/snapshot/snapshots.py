@@ -26,7 +26,7 @@ from sources.postgres.options import PostgresOptions
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.readers import MESSAGE_PREFIX, Readers
-from sources.postgres.snapshot.requests import find_keyless, review
+from sources.postgres.snapshot.requests import describe_keyless, find_keyless, review
 from sources.postgres.snapshot.tables import SnapshotTable
 from sources.snapshot.beside import SnapshotsBesideStream, read_state
 
@@ -64,7 +64,10 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
         def find(asked: Session) -> Sequence[SnapshotTable]:
             return find_keyless(asked, requested, self._options.publications, self._types)
 
-        return KeylessTables(self._catalog, self._options, find) if find(session) else None
+        def describe(asked: Session, oid: int) -> SnapshotTable | None:
+            return describe_keyless(asked, oid, self._options.publications, self._types)
+
+        return KeylessTables(self._catalog, self._options, find, describe) if find(session) else None
 
     def start(self, position: Position | None, since: int, keyless: KeylessTables | None) -> None:
         """The stream goes on after a position. since: the xid that comes next on the server, 64 bits. keyless: of a
