@@ -33,7 +33,7 @@ public final class KeptPlans {
 
     /** The plan whose record batches are those of an RDD. settings: of its session. */
     public KeptPlan keep(RDD batches, SerializerInstance serializer, Properties settings) {
-        return new KeptPlan(serializer.serialize(batches, anything), serializer, settings);
+        return new KeptPlan(batches, serializer, settings);
     }
 
     private static Field open(String name) throws Exception {
@@ -43,13 +43,17 @@ public final class KeptPlans {
     }
 
     public final class KeptPlan {
+        /** It has what was broadcast for it, which Spark removes as soon as nobody on the driver refers to it. Its copies
+         * only know the number of that. */
+        private final RDD original;
         private final ByteBuffer serialized;
         private final SerializerInstance serializer;
         private final Properties settings;
         private final ConcurrentLinkedQueue free = new ConcurrentLinkedQueue();
 
-        KeptPlan(ByteBuffer serialized, SerializerInstance serializer, Properties settings) {
-            this.serialized = serialized;
+        KeptPlan(RDD original, SerializerInstance serializer, Properties settings) {
+            this.original = original;
+            this.serialized = serializer.serialize(original, anything);
             this.serializer = serializer;
             this.settings = settings;
         }

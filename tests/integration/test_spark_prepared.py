@@ -21,7 +21,7 @@ from psql_streamer.events.routing import Router
 from psql_streamer.few_rows import FewRows
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark import prepared
-from psql_streamer.spark.arrow_rows import ArrowRows
+from psql_streamer.spark.arrow_rows import ArrowRows, find_field
 from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.handler import SparkHandler
@@ -417,6 +417,39 @@ def test_too_many_rules_in_turn_are_not_prepared_again_and_again(monkeypatch: py
         ask("a")
     ask("c")
     assert made == ["a", "b", "c"], "b is of little use"
+
+
+def _let_spark_clean_up(spark: Any) -> None:
+    """Until Spark has removed what nobody refers to: a broadcast of our own is gone, several times."""
+    cleaned = find_field(spark._jvm, "org.apache.spark.SparkEnv", "blockManager").get(spark._jsc.sc().env())
+    for _ in range(3):
+        block = spark._jvm.org.apache.spark.storage.BroadcastBlockId(spark._jsc.broadcast("nothing").id(), "")
+        wait_until(lambda block=block: gc.collect() >= 0 and _collect_garbage(spark) and not _has(cleaned, block))
+
+
+def _collect_garbage(spark: Any) -> bool:
+    spark._jvm.java.lang.System.gc()
+    return True
+
+
+def _has(blocks: Any, block: Any) -> bool:
+    return bool(blocks.getStatus(block).isDefined())
+
+
+def test_a_lookup_that_was_broadcast_stays_as_long_as_the_plan_that_joins_it(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "segments.csv"
+    path.write_text("name,segment\nann,gold\ndan,iron\n")
+    lookups = {"segments": {"kind": "csv", "path": str(path), "options": {"header": True}, "refresh": "change"}}
+    joined = "changes c LEFT JOIN segments s ON s.name = c.customer"
+    handler = spark(
+        {"lookups": lookups}, orders={"sql": f"SELECT c.*, s.segment, 10 / c.amount AS share FROM {joined}"}
+    )
+    expected = values(only(handler.handle(batch(shop()))), "segment")
+    _let_spark_clean_up(handler._pool.spark)
+    bad = changes([INSERT], {0: [b"1", b"0.00", b"a", None]}, {})
+    with pytest.raises(HandlerRefused, match="DIVIDE_BY_ZERO"):
+        handler.handle(batch(bad))
+    assert values(only(handler.handle(batch(shop()))), "segment") == expected == [b"gold", None, b"iron"]
 
 
 BYTES = (column("id", 23, key=True), column("data", 17))
