@@ -2,6 +2,8 @@ import java.io.DataOutputStream;
 import java.io.File;
 import java.io.FileNotFoundException;
 import java.io.FileOutputStream;
+import java.lang.ref.Reference;
+import java.lang.ref.SoftReference;
 import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.util.Properties;
@@ -72,17 +74,23 @@ public final class KeptPlans {
             try {
                 RDD batches = take();
                 write(batches.iterator(read(rows), context), path);
-                free.add(batches);
+                free.add(new SoftReference(batches));
             } finally {
                 release(context);
             }
         }
 
         /** A copy of the RDD that nobody else uses meanwhile, as each task has one. One that a run has ended in an
-         * exception is not used again: its expressions are left as they were at that moment. */
+         * exception is not used again: its expressions are left as they were at that moment. Their buffers stay as large
+         * as the largest row was, so that copies are let go of where memory is short. */
         private RDD take() {
-            RDD copy = (RDD) free.poll();
-            return copy != null ? copy : (RDD) serializer.deserialize((ByteBuffer) serialized.duplicate(), anything);
+            for (Reference one = (Reference) free.poll(); one != null; one = (Reference) free.poll()) {
+                RDD copy = (RDD) one.get();
+                if (copy != null) {
+                    return copy;
+                }
+            }
+            return (RDD) serializer.deserialize((ByteBuffer) serialized.duplicate(), anything);
         }
 
         private ParallelCollectionPartition read(File rows) {
