@@ -1,11 +1,13 @@
 import java.io.DataOutputStream;
 import java.io.File;
 import java.io.FileNotFoundException;
-import java.io.FileOutputStream;
 import java.lang.ref.Reference;
 import java.lang.ref.SoftReference;
 import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.OpenOption;
+import java.nio.file.StandardOpenOption;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import org.apache.spark.TaskContext;
@@ -60,11 +62,11 @@ public final class KeptPlans {
             this.settings = settings;
         }
 
-        /** Runs the plan over the stream of Arrow in a file, and replaces the file with the result. A second call for
-         * the same file finds none: py4j sends a call again when its connection is closed. */
-        public void run(String path) throws Exception {
-            File rows = new File(path + ".rows");
-            if (!new File(path).renameTo(rows)) {
+        /** Runs the plan over the stream of Arrow in a file, which is taken away to another name, and writes the result in
+         * its place. A second call for the same file finds none: py4j sends a call again when its connection is closed. */
+        public void run(String path, String takenTo) throws Exception {
+            File taken = new File(takenTo);
+            if (!new File(path).renameTo(taken)) {
                 throw new FileNotFoundException("another call has taken the rows");
             }
             TaskContext context = org.apache.spark.TaskContext$.MODULE$.empty();
@@ -73,7 +75,7 @@ public final class KeptPlans {
             org.apache.spark.TaskContext$.MODULE$.setTaskContext(context);
             try {
                 RDD batches = take();
-                write(batches.iterator(read(rows), context), path);
+                write(batches.iterator(read(taken), context), taken);
                 free.add(new SoftReference(batches));
             } finally {
                 release(context);
@@ -93,13 +95,9 @@ public final class KeptPlans {
             return (RDD) serializer.deserialize((ByteBuffer) serialized.duplicate(), anything);
         }
 
-        private ParallelCollectionPartition read(File rows) {
-            try {
-                List batches = List.from(PythonSQLUtils.readArrowStreamFromFile(rows.getPath()));
-                return new ParallelCollectionPartition(0, 0, batches, anything);
-            } finally {
-                rows.delete();
-            }
+        private ParallelCollectionPartition read(File taken) {
+            List batches = List.from(PythonSQLUtils.readArrowStreamFromFile(taken.getPath()));
+            return new ParallelCollectionPartition(0, 0, batches, anything);
         }
 
         /** What a run holds is let go by listeners of its task. One that fails must not hide what the run raised. */
@@ -112,8 +110,10 @@ public final class KeptPlans {
             }
         }
 
-        private void write(Iterator batches, String path) throws Exception {
-            DataOutputStream stream = new DataOutputStream(new FileOutputStream(path));
+        /** The file is not made: who does not wait any more has removed it, and nobody would remove another one. */
+        private void write(Iterator batches, File taken) throws Exception {
+            OpenOption[] there = new OpenOption[] {StandardOpenOption.WRITE, StandardOpenOption.TRUNCATE_EXISTING};
+            DataOutputStream stream = new DataOutputStream(Files.newOutputStream(taken.toPath(), there));
             try {
                 PythonRDD.writeIteratorToStream(batches, stream);
             } finally {

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+_TAKEN = ".taken"
+
+
 class ArrowRows:
     """What is needed of one JVM, found once.
 
@@ -61,7 +64,18 @@ class ArrowRows:
                 stream.write_table(whole)
             yield path
         finally:
-            Path(path).unlink(missing_ok=True)
+            remove_rows(path)
+
+
+def name_taken(path: str) -> str:
+    """What a file of rows is called after the JVM has taken it away."""
+    return path + _TAKEN
+
+
+def remove_rows(path: str) -> None:
+    """Remove a file of rows, taken or not. In this order: after the first step nobody can take it any more."""
+    Path(path).unlink(missing_ok=True)
+    Path(name_taken(path)).unlink(missing_ok=True)
 
 
 def find_field(jvm: Any, class_name: str, name: str) -> Any:

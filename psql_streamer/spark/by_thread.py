@@ -15,14 +15,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from psql_streamer.errors import HandlerUnavailable
-from psql_streamer.spark.arrow_rows import ArrowRows, find_field
+from psql_streamer.spark.arrow_rows import ArrowRows, find_field, name_taken, remove_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,31 +74,36 @@ class ThreadInlets:
             with suppress(OSError, KeyError, AttributeError):
                 connection, path = self._waiting.popitem()
                 # The call that py4j sends again finds no rows, also where the first one has not begun.
-                Path(path).unlink(missing_ok=True)
+                remove_rows(path)
                 connection.socket.shutdown(socket.SHUT_RDWR)
 
-    def run(self, plan: Any, path: str) -> None:
-        """Run a KeptPlan over the rows in a file. HandlerUnavailable when `cancel` came meanwhile."""
+    def run(self, plan: Any, path: str) -> str:
+        """Run a KeptPlan over the rows in a file; the path of the result. HandlerUnavailable when `cancel` came
+        meanwhile."""
         connection = self._connect()
         self._waiting[connection] = path
+        taken = name_taken(path)
         try:
-            plan.run(path)
+            plan.run(path, taken)
         except Exception:
             self._require_same(connection)
             raise
         finally:
-            self._waiting.pop(connection, None)
+            if self._waiting.pop(connection, None) is None:
+                connection.close()  # also where the run had ended: the next call would find out, and be sent twice
         self._require_same(connection)
+        return taken
 
     def _connect(self) -> Any:
-        """The connection of this thread. A thread that has not called anything yet has none."""
-        if self._client.get_thread_connection() is None:
+        """The connection of this thread. A thread that has not called anything yet has none, or one that was closed."""
+        connection = self._client.get_thread_connection()
+        if connection is None or connection.socket is None:
             self._plans.hashCode()
         return self._client.get_thread_connection()
 
     def _require_same(self, connection: Any) -> None:
         """py4j sends a call again by another connection when its own was closed."""
-        if self._client.get_thread_connection() is not connection:
+        if connection.socket is None or self._client.get_thread_connection() is not connection:
             raise HandlerUnavailable("nobody waited for what Spark made of a batch", "it is sent again") from None
 
 
@@ -157,8 +161,8 @@ class ThreadPlan:
     def run(self, table: pa.Table) -> pa.Table:
         """See Plan.run."""
         with self._inlets.rows.write(table, self._schema) as path:
-            self._inlets.run(self._kept, path)
-            made = [pa.ipc.read_record_batch(message, self._returned) for message in _read_messages(path)]
+            made_at = self._inlets.run(self._kept, path)
+            made = [pa.ipc.read_record_batch(message, self._returned) for message in _read_messages(made_at)]
         return pa.Table.from_batches(made, self._returned)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import LongType, StructField, StructType
 
 from psql_streamer.cells import convert_to_cells
@@ -21,7 +23,7 @@ from psql_streamer.events.routing import Router
 from psql_streamer.few_rows import FewRows
 from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark import prepared
-from psql_streamer.spark.arrow_rows import ArrowRows, find_field
+from psql_streamer.spark.arrow_rows import ArrowRows, find_field, name_taken, remove_rows
 from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.handler import SparkHandler
@@ -209,6 +211,47 @@ def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any, ru
             run.result()
         assert time.monotonic() - began < 10
     assert plan.run(pa.table({"c0": [1]})).num_rows == 1
+
+
+def _plan_following(handler: Any) -> Any:
+    """A kept plan of a number and the one that follows it."""
+    session, kept = handler._pool.spark, handler._runner.planner.prepared
+    arrow = pa.schema([("c0", pa.int64())])
+    schema = StructType([StructField("c0", LongType())])
+    return kept.plan(session, schema, arrow, lambda frame: frame.selectExpr("c0 + 1 AS following"))
+
+
+def test_a_stop_that_comes_as_a_plan_ends_leaves_nothing_to_the_next_run(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = _plan_following(spark({}, orders={"sql": RULES["derived"]}))
+    rows, kept = pa.table({"c0": [1]}), plan._kept
+
+    class EndsAsTheStopComes:
+        def run(self, *paths: str) -> None:
+            kept.run(*paths)
+            plan._inlets.cancel()
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(plan, "_kept", EndsAsTheStopComes())
+        with pytest.raises(HandlerUnavailable, match="nobody waited"):
+            plan.run(rows)
+    assert plan.run(rows).column(0).to_pylist() == [2]
+
+
+def test_a_plan_that_nobody_waits_for_leaves_no_file_behind(spark: Any, tmp_path: Path) -> None:
+    plan = _plan_following(spark({}, orders={"sql": RULES["derived"]}))
+    path = tmp_path / "rows"
+    os.mkfifo(path)  # the plan waits for its rows until the test writes them
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(plan._kept.run, str(path), name_taken(str(path)))
+        wait_until(lambda: not path.exists())
+        with Path(name_taken(str(path))).open("wb") as file, pa.ipc.new_stream(file, plan._schema) as stream:
+            stream.write_table(pa.table({"c0": [1]}))
+            remove_rows(str(path))
+        with pytest.raises(Py4JJavaError, match="NoSuchFileException"):
+            run.result()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rules_of_tables_that_are_published_are_planned_before_their_first_batch(spark: Any) -> None:
