@@ -6,9 +6,13 @@ and the whole message only where it was found while the query was analysed, befo
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +29,9 @@ _TRANSIENT_SQLSTATES = ("08", "53", "57", "58", "XX")
 _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
+
+_NO_SPACE = os.strerror(errno.ENOSPC)
+"""What Java says of a full disk as well."""
 
 # What the expressions of masks have of their secret.
 _LONG_BYTES = re.compile(r"X'[0-9A-Fa-f]{32,}'")
@@ -101,6 +108,8 @@ def explain_failure(
     if how is not None:
         happened = f"the Spark JVM ended ({how})"
         return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
+        return _explain_unwritten(where, error.errno, error.filename)
     if isinstance(error, ParseException | AnalysisException):
         return HandlerRefused(f"{where}: {_shorten_message(error)}", "correct the rule in [spark.tables]")
     causes = [condition] if condition else _list_causes(error)
@@ -111,6 +120,8 @@ def explain_failure(
             "make the rule accept every value, with try_cast, try_divide or a CASE for the values it cannot take, or "
             'put such rows aside: onError = "dead-letter"',
         )
+    if _NO_SPACE in str(error):
+        return _explain_unwritten(where, errno.ENOSPC)
     if any(sign in f"{condition} {error}" for sign in _NO_MEMORY):
         happened, remedy = "Spark ran out of memory", "raise spark.driver.memory in [spark.conf]"
         return EngineLost(f"{where}: {happened}", remedy, happened, "takes more memory than Spark has")
@@ -118,6 +129,17 @@ def explain_failure(
         happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
         return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
     return HandlerUnavailable(f"{where}: Spark ended with {raised}")
+
+
+def _explain_unwritten(where: str, number: int | None, path: str | None = None) -> HandlerUnavailable:
+    """Of a file by which rows go to Spark or come back, or that Spark makes for itself. number: of the system's error.
+    path: its name, where that is known."""
+    folder = tempfile.gettempdir() if path is None else Path(path).parent
+    why = "the system refuses it" if number is None else os.strerror(number)
+    return HandlerUnavailable(
+        f"{where}: a file for Spark cannot be written in {folder}: {why}",
+        "make room there, or start the service again with another folder for temporary files (TMPDIR)",
+    )
 
 
 def _list_causes(error: Exception) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +28,7 @@ from psql_streamer.spark import prepared
 from psql_streamer.spark.arrow_rows import ArrowRows, find_field, name_taken, remove_rows
 from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.exchange import Sent
+from psql_streamer.spark.failures import explain_failure
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.prepared import make_prepared_rules
 from psql_streamer.testing.few_sample import make_few_rows_batch
@@ -252,6 +255,52 @@ def test_a_plan_that_nobody_waits_for_leaves_no_file_behind(spark: Any, tmp_path
         with pytest.raises(Py4JJavaError, match="NoSuchFileException"):
             run.result()
     assert list(tmp_path.iterdir()) == []
+
+
+NO_SPACE = (
+    r"cannot be written in (\S+): No space left on device: make room there, or start the service again with another "
+    r"folder for temporary files \(TMPDIR\)$"
+)
+
+
+def test_a_full_disk_is_told_with_its_folder_and_the_batch_goes_through_when_there_is_room(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handler = spark({}, orders={"sql": RULES["derived"]})
+    expected = told(handler.handle(batch(shop())))
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(tempfile, "mkstemp", lambda **_: (os.open("/dev/full", os.O_WRONLY), "/tmp/not-there"))
+        with pytest.raises(HandlerUnavailable, match=NO_SPACE):
+            handler.handle(batch(shop()))
+    assert told(handler.handle(batch(shop()))) == expected
+
+
+@pytest.mark.parametrize("rule", [RULES["derived"], "SELECT *, rand() AS chance FROM changes"], ids=["kept", "anew"])
+def test_a_folder_for_files_that_has_gone_is_told(spark: Any, tmp_path: Path, rule: str) -> None:
+    handler = spark({}, orders={"sql": rule})
+    handler.handle(batch(shop()))
+    gone = str(tmp_path / "gone")
+    with pytest.MonkeyPatch.context() as meanwhile:
+        meanwhile.setattr(handler._runner.planner.prepared._ways[0].rows, "folder", gone)
+        meanwhile.setattr(handler._pool.spark._sc, "_temp_dir", gone)
+        with pytest.raises(HandlerUnavailable, match=f"cannot be written in {gone}: No such file or directory: make"):
+            handler.handle(batch(shop()))
+
+
+def test_a_disk_that_a_plan_fills_is_told_as_well(spark: Any, tmp_path: Path) -> None:
+    plan = _plan_following(spark({}, orders={"sql": RULES["derived"]}))
+    path, taken = tmp_path / "rows", Path(name_taken(str(tmp_path / "rows")))
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(plan._kept.run, str(path), str(taken))
+        wait_until(lambda: not path.exists())
+        with taken.open("wb") as file, pa.ipc.new_stream(file, plan._schema) as stream:
+            stream.write_table(pa.table({"c0": [1]}))
+            taken.unlink()
+            taken.symlink_to("/dev/full")
+        with pytest.raises(Py4JJavaError) as raised:
+            run.result()
+    assert re.search(NO_SPACE, str(explain_failure(raised.value, "orders", lambda _: None)))
 
 
 def test_rules_of_tables_that_are_published_are_planned_before_their_first_batch(spark: Any) -> None:
