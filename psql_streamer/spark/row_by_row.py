@@ -26,6 +26,9 @@ _IN_MEMORY = {"LogicalRDD", "LocalRelation", "OneRowRelation", "Range"}
 _READS_CLOCK = ("Current", "Now", "LocalTime")
 """What the names of expressions begin with that have one value for a query: the moment at which it is planned."""
 
+_WRITERS = {"StructsToJson", "StructsToXml", "StructsToCsv"}
+"""Expressions that write each row's text into a writer that they keep. A row that fails leaves it half written."""
+
 _MOMENT = re.compile(r"""['"]\s*(?:now|today|yesterday|tomorrow)\b""", re.IGNORECASE)
 """A text of which Spark makes the moment at which it plans, as in TIMESTAMP 'now' and CAST('today' AS DATE)."""
 
@@ -54,9 +57,18 @@ def is_repeatable(plan: Node, sent: Sequence[str]) -> bool:
         is_row_by_row(plan, sent)
         and all(node.kind in _IN_MEMORY for node in _list_leaves(plan))
         and not any(
-            node.kind.startswith(_READS_CLOCK) or node.fields.get("udfDeterministic") is False for node in plan.walk()
+            node.kind.startswith(_READS_CLOCK)
+            or node.fields.get("udfDeterministic") is False
+            or _hides_half_written(node)
+            for node in plan.walk()
         )
     )
+
+
+def _hides_half_written(node: Node) -> bool:
+    """Whether nobody is told that a row failed in a writer, as in try_to_binary(to_xml(...)). The next row has a part
+    of it then: of this batch, as Spark has it, but not of another."""
+    return node.kind == "TryEval" and any(one.kind in _WRITERS for one in node.walk())
 
 
 def _list_leaves(plan: Node) -> Iterator[Node]:

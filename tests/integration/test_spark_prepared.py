@@ -179,6 +179,18 @@ def test_few_rows_come_back_as_few_rows_that_give_the_records_of_cells(spark: An
         assert one_by_one == told(by_cells) == told(few)
 
 
+def test_nothing_of_a_row_whose_failure_was_hidden_is_in_the_next_batch(spark: Any) -> None:
+    to_xml = "to_xml(named_struct('m', map(customer, id)))"
+    made = f"CAST(try_to_binary({to_xml}, 'utf-8') AS STRING)"
+    handler = spark({}, orders={"sql": f"SELECT *, {made} AS v FROM changes"})
+    good = batch(shop().take(np.array([0])))
+    expected = values(only(handler.handle(good)), "v")
+    assert b"<ann>1</ann>" in expected[0]
+    bad = changes([INSERT], {0: [b"1", b"1.00", b"no name of XML <", None]}, {})
+    assert values(only(handler.handle(batch(bad))), "v") == [None]
+    assert values(only(handler.handle(good)), "v") == expected
+
+
 def through_rdd(frame: Any) -> Any:
     return frame.sparkSession.createDataFrame(frame.rdd.repartition(2), frame.schema)
 
