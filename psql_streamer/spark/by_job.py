@@ -124,8 +124,13 @@ class JobPlan:
         return pa.Table.from_batches(batches, self._schema)
 
     def _propagate(self) -> None:
-        """Tasks look for settings of queries at the thread that began the job, not at the session."""
-        settings = (self._gateway, self._settings)
+        """Tasks look for settings of queries at the thread that began the job, not at the session. It is a thread of
+        the JVM, and another one where the connection of ours is another."""
+        from py4j.clientserver import ClientServer
+
+        client = self._gateway._gateway_client
+        connection = client.get_thread_connection() if isinstance(self._gateway, ClientServer) else None
+        settings = (self._gateway, connection, self._settings)
         if getattr(_propagated, "settings", None) != settings:
             for name, value in self._settings.items():
                 self._set(name, value)
@@ -133,7 +138,7 @@ class JobPlan:
 
 
 _propagated = threading.local()
-"""settings: of which engine the thread has which."""
+"""settings: of which engine and connection the thread has which."""
 
 
 def _read_settings(spark: SparkSession) -> dict[str, str]:

@@ -236,11 +236,9 @@ def _plan_following(handler: Any) -> Any:
     return kept.plan(session, schema, arrow, lambda frame: frame.selectExpr("c0 + 1 AS following"))
 
 
-def test_a_stop_that_comes_as_a_plan_ends_leaves_nothing_to_the_next_run(
-    spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = _plan_following(spark({}, orders={"sql": RULES["derived"]}))
-    rows, kept = pa.table({"c0": [1]}), plan._kept
+def _stop_as_it_ends(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop comes in the moment in which a run has ended."""
+    kept = plan._kept
 
     class EndsAsTheStopComes:
         def run(self, *paths: str) -> None:
@@ -250,8 +248,26 @@ def test_a_stop_that_comes_as_a_plan_ends_leaves_nothing_to_the_next_run(
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(plan, "_kept", EndsAsTheStopComes())
         with pytest.raises(HandlerUnavailable, match="nobody waited"):
-            plan.run(rows)
-    assert plan.run(rows).column(0).to_pylist() == [2]
+            plan.run(pa.table({"c0": [1]}))
+
+
+def test_a_stop_that_comes_as_a_plan_ends_leaves_nothing_to_the_next_run(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = _plan_following(spark({}, orders={"sql": RULES["derived"]}))
+    _stop_as_it_ends(plan, monkeypatch)
+    assert plan.run(pa.table({"c0": [1]})).column(0).to_pylist() == [2]
+
+
+def test_settings_of_queries_hold_for_jobs_after_a_stop(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    day = "CAST(to_date(shout(customer), meta) AS STRING)"
+    handler = spark({}, orders={"sql": f"SELECT *, {day} AS day FROM changes"})
+    handler._pool.spark.udf.register("shout", lambda text: text)
+    handler._pool.spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    given = batch(changes([INSERT], {0: [b"1", b"1.00", b"2024-01-05 and more", b"yyyy-MM-dd"]}, {}))
+    assert values(only(handler.handle(given)), "day") == [b"2024-01-05"]
+    _stop_as_it_ends(_plan_following(handler), monkeypatch)
+    assert values(only(handler.handle(given)), "day") == [b"2024-01-05"]
 
 
 def test_a_plan_that_nobody_waits_for_leaves_no_file_behind(spark: Any, tmp_path: Path) -> None:
