@@ -85,13 +85,10 @@ class ThreadInlets:
         taken = name_taken(path)
         try:
             plan.run(path, taken)
-        except Exception:
-            self._require_same(connection)
-            raise
         finally:
             if self._waiting.pop(connection, None) is None:
                 connection.close()  # also where the run had ended: the next call would find out, and be sent twice
-        self._require_same(connection)
+                raise HandlerUnavailable("nobody waited for what Spark made of a batch", "it is sent again") from None
         return taken
 
     def _connect(self) -> Any:
@@ -100,11 +97,6 @@ class ThreadInlets:
         if connection is None or connection.socket is None:
             self._plans.hashCode()
         return self._client.get_thread_connection()
-
-    def _require_same(self, connection: Any) -> None:
-        """py4j sends a call again by another connection when its own was closed."""
-        if connection.socket is None or self._client.get_thread_connection() is not connection:
-            raise HandlerUnavailable("nobody waited for what Spark made of a batch", "it is sent again") from None
 
 
 def _find_plans(spark: SparkSession) -> Any:

@@ -28,7 +28,7 @@ from psql_streamer.spark import prepared
 from psql_streamer.spark.arrow_rows import ArrowRows, find_field, name_taken, remove_rows
 from psql_streamer.spark.by_job import JobInlets
 from psql_streamer.spark.exchange import Sent
-from psql_streamer.spark.failures import explain_failure
+from psql_streamer.spark.failures import EngineLost, explain_failure
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.prepared import make_prepared_rules
 from psql_streamer.testing.few_sample import make_few_rows_batch
@@ -207,13 +207,19 @@ def _is_writing(jvm: Any) -> bool:
     return any(frame.getMethodName() == "writeIteratorToStream" for stack in stacks for frame in stack)
 
 
+def _plan_pause(handler: Any) -> Any:
+    """A kept plan that waits for as many nanoseconds as a row says."""
+    session, kept = handler._pool.spark, handler._runner.planner.prepared
+    arrow = pa.schema([("c0", pa.int64())])
+    slow = "java_method('java.util.concurrent.locks.LockSupport', 'parkNanos', c0) AS slept"
+    return kept.plan(session, StructType([StructField("c0", LongType())]), arrow, lambda frame: frame.selectExpr(slow))
+
+
 @pytest.mark.parametrize("runs", [False, True], ids=["it is about to run", "it runs"])
 def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any, runs: bool) -> None:
     handler = spark({}, orders={"sql": RULES["derived"]})
     session, kept = handler._pool.spark, handler._runner.planner.prepared
-    arrow = pa.schema([("c0", pa.int64())])
-    slow = "java_method('java.util.concurrent.locks.LockSupport', 'parkNanos', c0) AS slept"
-    plan = kept.plan(session, StructType([StructField("c0", LongType())]), arrow, lambda frame: frame.selectExpr(slow))
+    plan = _plan_pause(handler)
     plan.run(pa.table({"c0": [1]}))
     with ThreadPoolExecutor(1) as threads:
         began = time.monotonic()
@@ -632,3 +638,19 @@ def test_a_variant_is_no_part_of_an_event(spark: Any) -> None:
     for _ in range(2):
         with pytest.raises(HandlerRefused, match="no VARIANT"):
             handler.handle(batch(shop()))
+
+
+def test_a_jvm_that_ends_while_a_plan_runs_is_told_as_such(spark: Any, engine: SparkHandler) -> None:
+    handler = spark({}, orders={"sql": RULES["derived"]})
+    expected = told(handler.handle(batch(shop())))
+    plan, session = _plan_pause(handler), handler._session
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(plan.run, pa.table({"c0": [60_000_000_000]}))
+        wait_until(lambda: _is_writing(handler._pool.spark._jvm))
+        session._jvm._gateway.proc.kill()
+        error = run.exception()
+    assert isinstance(error, Exception)
+    assert isinstance(explain_failure(error, "orders", session.describe_end), EngineLost), "its row is looked for"
+    handler.start()
+    engine.start()  # tests share it
+    assert told(handler.handle(batch(shop()))) == expected
