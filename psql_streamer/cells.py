@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import measure_bytes, read_offsets
@@ -637,7 +638,7 @@ class _Part(NamedTuple):
 
 def _scatter_parts(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.Array:
     """One array with each element where it belongs; null where there is none."""
-    source = np.full(total, -1, np.int64)
+    source = np.full(total, -1, np.int32)
     arrays: dict[int, tuple[pa.Array, int]] = {}  # by identity, and how many elements are before it
     elements = 0
     for at, held, first, behind in parts:
@@ -649,7 +650,7 @@ def _scatter_parts(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.
             elements += len(array)
         begins = arrays[id(array)][1]
         firsts = held.cells if isinstance(held, ChosenCells) else np.arange(len(held))
-        elements_of = (firsts + begins)[:, None] + np.arange(behind - first)
+        elements_of = (firsts + begins).astype(np.int32)[:, None] + np.arange(behind - first, dtype=np.int32)
         width = total // len(at)
         if len(at) * width == total and np.array_equal(at, np.arange(0, total, width)):
             source.reshape(len(at), width)[:, first:behind] = elements_of
@@ -658,4 +659,5 @@ def _scatter_parts(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.
     if not arrays:
         return pa.nulls(total, kind)
     whole = [array for array, _ in arrays.values()]
-    return (whole[0] if len(whole) == 1 else pa.concat_arrays(whole)).take(pa.array(source, mask=source < 0))
+    chosen = pa.array(source, mask=source < 0) if int(source.min()) < 0 else pa.array(source)
+    return pc.take(whole[0] if len(whole) == 1 else pa.concat_arrays(whole), chosen, boundscheck=False)
