@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import platform
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +19,7 @@ from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
 from psql_streamer.redaction import redact
+from psql_streamer.shown_commands import remembering_file, show_command
 
 if TYPE_CHECKING:
     from psql_streamer.checkpoint.store_format import StoredPosition
@@ -53,6 +53,11 @@ _log = logging.getLogger("psql_streamer.cli")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     arguments = _build_parser().parse_args(argv)
+    with remembering_file(getattr(arguments, "config", None)):
+        return _run_command(arguments)
+
+
+def _run_command(arguments: argparse.Namespace) -> int:
     verbosity = getattr(arguments, "verbose", 0) - getattr(arguments, "quiet", 0)
     logs.configure(_log_options(LogOptions(), arguments), verbosity)
     try:
@@ -146,7 +151,7 @@ def _print_positions(config: Config, stored: Mapping[str, StoredPosition]) -> No
         if source not in config.sources:
             logs.complain(
                 f'{config.name}: there is no source "{source}" any more, whose position is stored: if it is not '
-                f"needed, psql-streamer position forget {shlex.quote(source)}"
+                f"needed, {show_command('position', 'forget', source)}"
             )
 
 

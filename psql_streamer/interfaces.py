@@ -19,6 +19,7 @@ from typing import ClassVar, Protocol, TypeAlias
 from psql_streamer.errors import SinkRefused, SourceError, SourceRefused
 from psql_streamer.model import Batch, Position, Relation, Stats
 from psql_streamer.options import HandlerOptions, SinkOptions, SourceOptions
+from psql_streamer.shown_commands import show_command
 from psql_streamer.snapshots import KeyForm, PostedKeys, SnapshotProgress, SnapshotRequest, TableRequest, Wanted
 from psql_streamer.table_rows import TableReader
 
@@ -166,7 +167,12 @@ class Source(ABC):
     @property
     def gap_remedy(self) -> str:
         """What an operator does about changes that are lost for good; a part of messages."""
-        return f"forget the position (psql-streamer position forget {self.name}) to start {self.first_start}"
+        return f"forget the position ({show_command('position', 'forget', self.name)}) to start {self.first_start}"
+
+    @classmethod
+    def say_no_snapshots(cls, name: str) -> str:  # noqa: ARG003 - for those whose remedy has a command with it
+        """What to do in place of a snapshot of the source of this name; a part of messages."""
+        return cls.no_snapshots
 
     def move_position(self, stored: Position, override: Position) -> Position:  # noqa: ARG002 - where that is all
         """Where an override leads from a stored position of the same stream: with what else the position keeps."""
@@ -296,7 +302,7 @@ class Source(ABC):
 
         From any thread, while the source is started.
         """
-        raise SourceRefused(f"source {self.name} takes no snapshots", self.no_snapshots)
+        raise SourceRefused(f"source {self.name} takes no snapshots", self.say_no_snapshots(self.name))
 
     def take_keys(self, name: str, posted: PostedKeys) -> None:  # noqa: ARG002 - for sources that look up keys
         """Keys for a snapshot that looks them up; as many of them are taken as there is room for.
@@ -304,7 +310,7 @@ class Source(ABC):
         KeysProgress.next then says which key is to come next. May be called with the same keys again. NoSuchSnapshot,
         SnapshotConflict. From any thread; a snapshot that was asked for takes keys as soon as `set_snapshots` named it.
         """
-        raise SourceRefused(f"source {self.name} looks up no keys", self.no_keys or self.no_snapshots)
+        raise SourceRefused(f"source {self.name} looks up no keys", self.no_keys or self.say_no_snapshots(self.name))
 
     def set_snapshots(self, requests: Sequence[SnapshotRequest]) -> None:
         """All that was asked of it, in the order in which it was; called before `start`, and after every change.

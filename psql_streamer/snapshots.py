@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-HOW_TO_LIST = "psql-streamer snapshot list, or GET /snapshots, lists all of them"
-"""What to do about a snapshot of a name that there is not."""
+from psql_streamer.shown_commands import show_command
+
+
+def describe_listing() -> str:
+    """What to do about a snapshot of a name that there is not."""
+    return f"{show_command('snapshot', 'list')}, or GET /snapshots, lists all of them"
 
 
 class Wanted(StrEnum):

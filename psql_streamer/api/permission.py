@@ -7,6 +7,7 @@ import hmac
 from fastapi import Request, Response
 
 from psql_streamer.api.answers import answer_problem
+from psql_streamer.shown_commands import show_command
 
 
 class Permission:
@@ -22,11 +23,9 @@ class Permission:
         if "origin" in request.headers:
             # Browsers send it with every POST and DELETE (Fetch standard, "origin header"). One that names this very
             # address proves nothing: a name server may give a foreign page's name the address of this machine.
-            return answer_problem(
-                request,
-                403,
-                "requests of web pages change nothing here: use psql-streamer snapshot or curl, or set httpToken",
-            )
+            command = show_command("snapshot", "start")
+            what = f"requests of web pages change nothing here: use {command} or curl, or set httpToken"
+            return answer_problem(request, 403, what)
         return None
 
     @staticmethod

@@ -33,6 +33,7 @@ from psql_streamer.binlog.stream import EventStream
 from psql_streamer.binlog.xa import HeldTransaction, PreparedTransactions
 from psql_streamer.errors import PositionRefused, ProtocolError, SourceRefused
 from psql_streamer.model import Relation, SchemaChange, SourceInfo
+from psql_streamer.shown_commands import show_command
 
 Flavor = Literal["mysql", "mariadb"]
 
@@ -173,7 +174,7 @@ class Decoder:
             raise PositionRefused(
                 f"the server crashed while it wrote a transaction, of which a part is before {self._stream}, and some "
                 "of its rows were delivered",
-                _GAP_REMEDY,
+                self._describe_gap_remedy(),
             )
         self._take_back(place)
         self._torn.append(str(torn.gtid or ""))
@@ -198,6 +199,17 @@ class Decoder:
         )
 
     # Transactions.
+
+    def _describe_gap_remedy(self) -> str:
+        """Where a transaction is gone of which some was delivered. Another one gets its GTID: whoever started behind
+        that would miss it.
+        """
+        name = self._source(self._identity).name
+        command = show_command("snapshot", "start", "--source", name, "--accept-gap")
+        return (
+            f"stop the service and accept the gap ({command}): the next start sends all rows anew; keys that "
+            "the tables lack are to be deleted"
+        )
 
     def _identify_source(self, gtid: Gtid | None) -> str:
         """What the numbers of GTIDs are counted in: the server's uuid with the tag, or MariaDB's domain."""
@@ -237,7 +249,7 @@ class Decoder:
             raise PositionRefused(
                 f"the server crashed while it wrote transaction {opened.gtid} to {resume.file}, of which some rows "
                 f"were delivered, and has given its GTID to another one before {self._stream}",
-                _GAP_REMEDY,
+                self._describe_gap_remedy(),
             )
         return resume.changes
 
@@ -251,7 +263,7 @@ class Decoder:
             raise PositionRefused(
                 f"transaction {resume.gtid}, of which some rows were delivered, is not in the binary log of this "
                 f"server: a failover has lost it, and {opened.gtid} is in its place before {self._stream}",
-                _GAP_REMEDY,
+                self._describe_gap_remedy(),
             )
 
     def _end(self) -> None:
@@ -477,14 +489,6 @@ def _read_begin(header: Header, body: bytes) -> GtidEvent:
 
 
 _BEGIN = read_statement(b"BEGIN", "")
-
-_GAP_REMEDY = (
-    "stop the service and accept the gap (psql-streamer snapshot start --accept-gap): the next start sends all rows "
-    "anew; keys that the tables lack are to be deleted"
-)
-"""Where a transaction is gone of which some was delivered. Another one gets its GTID: whoever started behind that would
-miss it.
-"""
 
 _SYSTEM_SCHEMAS = {"mysql", "sys"}
 """Services of providers write statements about their own tables there."""

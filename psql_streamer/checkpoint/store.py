@@ -27,6 +27,7 @@ from psql_streamer.checkpoint.store_format import (
 )
 from psql_streamer.errors import StoreError, StoreInUse
 from psql_streamer.model import Relation
+from psql_streamer.shown_commands import show_command
 
 _POSITIONS, _RELATIONS, _SNAPSHOTS, _META = b"positions", b"relations", b"snapshots", b"meta"
 _FORMAT_KEY = b"format"
@@ -338,7 +339,7 @@ class Store:
     def _make_unreadable_error(self, source: str) -> StoreError:
         return StoreError(
             f'lmdb: the record of source "{source}" in {self._path} cannot be read',
-            f"forget it (psql-streamer position forget {source}) or restore the file from a backup",
+            f"forget it ({show_command('position', 'forget', source)}) or restore the file from a backup",
         )
 
 

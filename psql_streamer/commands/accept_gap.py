@@ -38,6 +38,6 @@ def _choose(config: Config, source: str | None) -> str:
         return able[0]
     config.require_source(source)
     if source not in able:
-        remedy = config.sources[source].cls.no_snapshots
+        remedy = config.sources[source].cls.say_no_snapshots(source)
         raise ConfigError([f"{config.name}: source {source} takes no snapshots: {remedy}"])
     return source

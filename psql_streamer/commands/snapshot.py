@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from psql_streamer.commands.snapshot_text import Snapshot, show_details, show_ov
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.redaction import redact
+from psql_streamer.shown_commands import show_command
 from psql_streamer.snapshots import SnapshotState
 
 
@@ -116,10 +116,8 @@ def _follow(arguments: argparse.Namespace, client: ServiceClient, name: str, sou
     try:
         snapshot = follow(read, sys.stderr if arguments.json else sys.stdout)
     except KeyboardInterrupt:
-        with_file = f" -config {shlex.quote(str(arguments.config))}" if "config" in arguments else ""
-        of_source = "" if source is None else f" --source {shlex.quote(source)}"
-        again = f"psql-streamer snapshot show{with_file} {shlex.quote(name)} --follow{of_source}"
-        logs.complain(f"snapshot {name} goes on: {again}")
+        of_source = () if source is None else ("--source", source)
+        logs.complain(f"snapshot {name} goes on: {show_command('snapshot', 'show', name, '--follow', *of_source)}")
         raise
     if arguments.json:
         _print(arguments, last[0], [])

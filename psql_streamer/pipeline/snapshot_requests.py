@@ -16,7 +16,6 @@ from psql_streamer.errors import NoSuchSnapshot, SnapshotConflict, SourceRefused
 from psql_streamer.interfaces import KnownSnapshot, Source
 from psql_streamer.pipeline.snapshot_tables import find_overlap
 from psql_streamer.snapshots import (
-    HOW_TO_LIST,
     KeyForm,
     KeysProgress,
     PostedKeys,
@@ -27,6 +26,7 @@ from psql_streamer.snapshots import (
     TableRequest,
     TableState,
     Wanted,
+    describe_listing,
 )
 
 log = logging.getLogger("psql_streamer.pipeline")
@@ -121,7 +121,7 @@ class SnapshotRequests:
         for snapshot in self.list_known():
             if snapshot.progress.id == name:
                 return snapshot
-        raise NoSuchSnapshot(f"source {self._part.name} has no snapshot {name}", HOW_TO_LIST)
+        raise NoSuchSnapshot(f"source {self._part.name} has no snapshot {name}", describe_listing())
 
     def ask(self, tables: Sequence[TableRequest], keys: KeyForm | None = None) -> KnownSnapshot:
         """Ask for a snapshot; on return the request is on disk, and the source knows of it.

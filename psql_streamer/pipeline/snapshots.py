@@ -8,7 +8,7 @@ from psql_streamer.errors import NoSuchSnapshot, SnapshotConflict, SnapshotError
 from psql_streamer.interfaces import KnownSnapshot, Snapshots
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
-from psql_streamer.snapshots import HOW_TO_LIST, KeyForm, PostedKeys, TableRequest, Wanted
+from psql_streamer.snapshots import KeyForm, PostedKeys, TableRequest, Wanted, describe_listing
 
 
 class SnapshotsOfSources(Snapshots):
@@ -69,7 +69,7 @@ class SnapshotsOfSources(Snapshots):
             if requests.are_taken and not requests.complete:
                 what = f"source {name_of_source} has not started yet, and snapshot {name} may be one of its own"
                 raise SourceUnavailable(what, "ask again when /status is well")
-        raise NoSuchSnapshot(f"there is no snapshot {name}", HOW_TO_LIST)
+        raise NoSuchSnapshot(f"there is no snapshot {name}", describe_listing())
 
     def _look_up_by_name(self, source: str) -> SnapshotRequests:
         if source in self._by_source:

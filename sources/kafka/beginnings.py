@@ -44,6 +44,7 @@ class Beginnings:
 
     def __init__(
         self,
+        name: str,
         options: KafkaSourceOptions,
         reached: Offsets,
         left_in: int | None,
@@ -52,6 +53,7 @@ class Beginnings:
         admin: AdminClient,
         ids: TopicIds,
     ) -> None:
+        self._name = name
         self._left_in = left_in
         self._committing = committing
         self._options = options
@@ -131,7 +133,7 @@ class Beginnings:
         options = self._options
         _, topic_id = split_topic_id(committed.metadata)
         if committed.offset >= 0 and topic_id and topic_id != self._ids.get(partition.topic, topic_id):
-            raise make_made_anew_error(partition.topic, options.group_id)
+            raise make_made_anew_error(partition.topic, options.group_id, self._name)
         reached = self._reached.get(partition, -1)
         is_first = self._left_in is None
         kept_place = bool(options.instance_id) and not is_first and generation == self._left_in

@@ -102,14 +102,14 @@ def _check_dead_letters(
         yield Finding(Severity.WARNING, problem, "create it, unless the brokers create topics")
 
 
-def find_topics_made_anew(options: KafkaSourceOptions, ids: TopicIds) -> Iterator[Finding]:
+def find_topics_made_anew(name: str, options: KafkaSourceOptions, ids: TopicIds) -> Iterator[Finding]:
     """Topics of a position that are others now. ids: those that the position was made with."""
     if not ids:
         return
     found = find_topic_ids(make_administrator(options).client, ids.keys(), options.timeout)
     for topic, one in found.items():
         if ids[topic] != one:
-            yield Finding(Severity.ERROR, describe_made_anew(topic), describe_made_anew_remedy(options.group_id))
+            yield Finding(Severity.ERROR, describe_made_anew(topic), describe_made_anew_remedy(options.group_id, name))
 
 
 def _check_offsets(

@@ -69,8 +69,8 @@ class GroupMember:
         self._committing = committing
         self._most_held = 2 * options.batch_bytes
         admin = AdminClient(options.make_client_properties())
-        topics = SameTopics(options, ids, admin)
-        beginnings = Beginnings(options, reached, left_in, committing, there, admin, ids)
+        topics = SameTopics(name, options, ids, admin)
+        beginnings = Beginnings(name, options, reached, left_in, committing, there, admin, ids)
         passing = PassingErrors(name)
         self._polling = Polling(name, options, state, passing)
         self._pausing = Pausing()

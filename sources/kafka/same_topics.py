@@ -9,6 +9,7 @@ from collections.abc import Collection
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.shown_commands import show_command
 from sources.kafka.offsets import TopicIds
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.subscribed import Descriptions, ask_descriptions, collect_topic_ids, find_topic_ids
@@ -17,7 +18,8 @@ from sources.kafka.subscribed import Descriptions, ask_descriptions, collect_top
 class SameTopics:
     """ids: of topics that were read, to which those of others are added."""
 
-    def __init__(self, options: KafkaSourceOptions, ids: dict[str, str], admin: AdminClient) -> None:
+    def __init__(self, name: str, options: KafkaSourceOptions, ids: dict[str, str], admin: AdminClient) -> None:
+        self._name = name
         self._options = options
         self._ids = ids
         self._admin = admin
@@ -49,7 +51,7 @@ class SameTopics:
     def _compare(self, found: TopicIds) -> None:
         for topic, one in found.items():
             if self._ids.setdefault(topic, one) != one:
-                raise make_made_anew_error(topic, self._options.group_id)
+                raise make_made_anew_error(topic, self._options.group_id, self._name)
 
     def find_existing(self, topics: Collection[str]) -> Collection[str]:
         """Those of these that exist; all, where brokers do not answer."""
@@ -59,9 +61,9 @@ class SameTopics:
             return topics
 
 
-def make_made_anew_error(topic: str, group: str) -> PositionRefused:
+def make_made_anew_error(topic: str, group: str, source: str) -> PositionRefused:
     """The refusal of offsets of a topic that is no more."""
-    return PositionRefused(describe_made_anew(topic), describe_made_anew_remedy(group))
+    return PositionRefused(describe_made_anew(topic), describe_made_anew_remedy(group, source))
 
 
 def describe_made_anew(topic: str) -> str:
@@ -69,6 +71,7 @@ def describe_made_anew(topic: str) -> str:
     return f"topic {topic} was deleted and made again: its offsets are others"
 
 
-def describe_made_anew_remedy(group: str) -> str:
+def describe_made_anew_remedy(group: str, source: str) -> str:
     """What to do about it."""
-    return f"stop every instance, delete the offsets of group {group} for it, and run psql-streamer position forget"
+    command = show_command("position", "forget", source)
+    return f"stop every instance, delete the offsets of group {group} for it, and run {command}"

@@ -102,7 +102,7 @@ class KafkaSource(Source):
         return check_source(self._settings)
 
     def check_position(self, position: Position | None) -> Iterable[Finding]:
-        return find_topics_made_anew(self._settings, to_topic_ids(position))
+        return find_topics_made_anew(self.name, self._settings, to_topic_ids(position))
 
     def read_stream_identity(self) -> Mapping[str, str]:
         """The cluster, and of each topic the id that it got when it was made: a topic made anew has other offsets."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pymysql
 
 from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.shown_commands import show_command
 from sources.mysql.server import Session, is_on
 from sources.mysql.snapshot.values import quote_name
 
@@ -69,12 +70,13 @@ def find_cascaded_tables(asking: Session, wanted: Callable[[str, str], bool]) ->
 def describe_cascades(source: str, tables: list[CascadedTable]) -> Iterator[Finding]:
     """What is missing of each, and what may be done. source: its name in the configuration."""
     for one in tables:
+        command = show_command("snapshot", "start", "--source", source, "--table", str(one))
         yield Finding(
             Severity.WARNING,
             f"foreign keys change rows of {one}, which the server does not write to its binary log "
             f"({', '.join(one.keys)}): these changes are not sent",
             "change the rows by statements or by a trigger on the parent, before the foreign key does; after a change, "
-            f"psql-streamer snapshot start --source {source} --table {one} sends the rows that are there "
+            f"{command} sends the rows that are there "
             "(docs/sources/mysql.md)",
         )
 

@@ -11,6 +11,7 @@ from psql_streamer.binlog.decoded import OpenTransaction, Standing
 from psql_streamer.binlog.events import Gtid
 from psql_streamer.errors import PositionRefused
 from psql_streamer.model import Position
+from psql_streamer.shown_commands import show_command
 from sources.mysql.gtid_sets import Executed
 from sources.mysql.places import Place, parse_executed, parse_override
 
@@ -123,5 +124,5 @@ def read_position(source: str, position: Position) -> BinlogPosition:
     except (KeyError, TypeError, ValueError):
         raise PositionRefused(
             f"the stored position {position} is not one in a binary log: a source of another kind had this name",
-            f"give the source another name, or forget the position (psql-streamer position forget {source})",
+            f"give the source another name, or forget the position ({show_command('position', 'forget', source)})",
         ) from None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from psql_streamer.binlog.decoded import OpenTransaction
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.model import Position
+from psql_streamer.shown_commands import show_command
 from sources.mysql.gtid_sets import DomainPositions, Executed
 from sources.mysql.log_identity import LogFinding, compare_log, find_other_begin
 from sources.mysql.places import FIRST_EVENT, Place
@@ -70,7 +71,7 @@ def _require_transactions(
     except ValueError:
         raise PositionRefused(
             f"the stored position {text} is not one of {asking.product}",
-            f"give the source another name, or forget the position (psql-streamer position forget {source})",
+            f"give the source another name, or forget the position ({show_command('position', 'forget', source)})",
         ) from None
     deleted, purged = _list_deleted_domains(executed, stored), asking.read_purged()
     if finding.same:

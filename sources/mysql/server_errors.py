@@ -11,6 +11,7 @@ import pymysql
 
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.redaction import redact
+from psql_streamer.shown_commands import show_command
 
 _ACCOUNT = "check user and password in the dsn, and the hosts that the account may come from"
 _GRANT = (
@@ -81,10 +82,11 @@ def _from_dump(message: str) -> SourceError:
             "stop that one, or give this source a serverId of its own",
         )
     if _PURGED.search(message) or _NOT_THERE.search(message):
+        command = show_command("snapshot", "start", "--accept-gap")
         return PositionRefused(
             message,
-            "stop the service and accept the gap (psql-streamer snapshot start --accept-gap): the next start sends all "
-            "rows anew; or set positionOverride to the GTIDs that a new copy of the tables holds",
+            f"stop the service and accept the gap ({command}): the next start "
+            "sends all rows anew; or set positionOverride to the GTIDs that a new copy of the tables holds",
         )
     return SourceRefused(message, "see the server's error log")
 

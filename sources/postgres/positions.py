@@ -9,6 +9,7 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.shown_commands import show_command
 from sources.postgres.catalog import Catalog, Slot
 from sources.postgres.options import PostgresOptions
 from sources.snapshot.gap_remedies import accept_gap, send_anew
@@ -86,7 +87,7 @@ def _require_wal_position(source: str, position: Position) -> WalPosition:
     except (KeyError, TypeError, ValueError):
         raise PositionRefused(
             f"the stored position {position} is not a position in WAL: a source of another kind had this name",
-            f"give the source another name, or forget the position (psql-streamer position forget {source})",
+            f"give the source another name, or forget the position ({show_command('position', 'forget', source)})",
         ) from None
 
 

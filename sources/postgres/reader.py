@@ -18,11 +18,13 @@ import socket
 import struct
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from psql_streamer.batching import CONFIRM_SECONDS, LINGER_BYTES, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.pgoutput.frames import FrameBuffer
+from psql_streamer.shown_commands import remember_file
 from sources.postgres.replication import Identity, Stream, connect, identify, open_stream, start_command
 
 COMMAND = struct.Struct(">cQ")
@@ -49,6 +51,7 @@ class Settings:
     status_interval: seconds between standby status updates; a server that was silent for as long is asked to answer.
     block_frames: most frames in a block. flush_interval: longest wait for the rest of a transaction. buffer_bytes:
     when as much is held, the socket is left alone, and the server waits. source: its name, for messages.
+    config_file: what the service was started with, likewise.
     """
 
     dsn: str = field(repr=False)
@@ -64,6 +67,7 @@ class Settings:
     buffer_bytes: int
     application_name: str
     source: str
+    config_file: str | None = None
 
     def encode_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -76,6 +80,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     parent = socket.socket(fileno=int(arguments[0]))
     settings = _read_settings(parent)
+    remember_file(None if settings.config_file is None else Path(settings.config_file))
     try:
         connection = connect(settings.dsn, settings.timeout, settings.application_name)
         identify(connection).refuse_other_than(Identity(*settings.identity), settings.source)

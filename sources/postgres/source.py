@@ -28,6 +28,7 @@ from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.messages import parse_oid
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.shown_commands import get_file
 from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest
 from psql_streamer.table_rows import TableReader
 from sources.postgres import server_errors
@@ -461,6 +462,7 @@ class PostgresSource(Source):
             buffer_bytes=self._settings.batch_bytes,
             application_name=self._application_name,
             source=self.name,
+            config_file=None if (file := get_file()) is None else str(file),
         )
         ours.sendall(settings.encode_line())
 

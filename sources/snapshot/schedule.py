@@ -20,12 +20,12 @@ from psql_streamer.snapshot.key_check import KeyCheck
 from psql_streamer.snapshot.likeness import Likeness
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
 from psql_streamer.snapshots import (
-    HOW_TO_LIST,
     PostedKeys,
     SnapshotProgress,
     SnapshotRequest,
     SnapshotState,
     Wanted,
+    describe_listing,
 )
 from sources.snapshot.choosing import Chooser
 from sources.snapshot.giving import Giver
@@ -192,7 +192,7 @@ class Schedule(Generic[G]):
         with self._condition:
             run = next((run for run in self._runs.every if run.id == name), None)
             if run is None:
-                raise NoSuchSnapshot(f"there is no snapshot {name}", HOW_TO_LIST)
+                raise NoSuchSnapshot(f"there is no snapshot {name}", describe_listing())
             if run.check is None:
                 raise SnapshotConflict(f"snapshot {name} reads rows, and takes no keys", "ask for one of keys")
             if run.state.ended and not run.check.has_taken(posted):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from psql_streamer.errors import PositionRefused
+from psql_streamer.shown_commands import show_command
 
 _PARENTHESES = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _TEXTS = re.compile(r"text|(tiny|medium|long)text|varchar|character varying")
@@ -77,7 +78,7 @@ def require_the_same_key(table: str, before: Basis, now: Basis, last: Sequence[i
         raise PositionRefused(
             f"the position of {table} is by {', '.join(before.key)}, and its key is {', '.join(now.key)} now",
             f"name {', '.join(before.key)} as its key, or forget the position to read the table from startAt on "
-            f"(psql-streamer position forget {source})",
+            f"({show_command('position', 'forget', source)})",
         )
     if not now.types:
         return  # of a query, of which nothing is known
@@ -94,7 +95,7 @@ def require_the_same_key(table: str, before: Basis, now: Basis, last: Sequence[i
                 f"the position of {table} is by {name}, which was {known}, and is {other} now: its values have "
                 "another order",
                 "set startAt where its rows are not to be read again, and forget the position "
-                f"(psql-streamer position forget {source})",
+                f"({show_command('position', 'forget', source)})",
             )
 
 
@@ -104,7 +105,7 @@ def require_the_same_table(table: str, before: Basis, now: Basis, source: str) -
         raise PositionRefused(
             f"{table} is another table now: the one that was read was renamed, or dropped and made anew",
             'if its new rows get larger keys than those that were read, set shrunkTables = "accept"; else forget the '
-            f"position (psql-streamer position forget {source}), or give the source another name",
+            f"position ({show_command('position', 'forget', source)}), or give the source another name",
         )
 
 

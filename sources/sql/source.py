@@ -34,6 +34,7 @@ from psql_streamer.model import (
 )
 from psql_streamer.options import SourceOptions
 from psql_streamer.pgtypes import casts
+from psql_streamer.shown_commands import show_command
 from sources.sql.check import check_source
 from sources.sql.database import Database, StatementGivenUp
 from sources.sql.groups import look_at_each
@@ -65,8 +66,12 @@ class SqlSource(Source):
     first_start = "at startAt"
     no_snapshots: ClassVar[str] = (
         'to read its tables from their first row again, set startAt = "beginning", stop the service and forget the '
-        "position (psql-streamer position forget SOURCE)"
+        "position"
     )
+
+    @classmethod
+    def say_no_snapshots(cls, name: str) -> str:
+        return f"{cls.no_snapshots} ({show_command('position', 'forget', name)})"
 
     def __init__(self, name: str, options: SqlOptions, fits: Callable[[str, str], bool] | None = None) -> None:
         """fits: which of the tables (schema, table) are polled; None: all."""
@@ -76,6 +81,7 @@ class SqlSource(Source):
         self._url = options.engine_url
         of_several = min(LOCK_SECONDS, options.timeout) if len(options.tables) > 1 else options.timeout
         self._database = Database(self._url, options.timeout, of_several)
+        self._database.kind.source = name
         self._locked = LockedTables(options.timeout, name)
         self._tables: dict[str, WatchedTable] = {}
         self._watched = Poll(self._database, (), self._locked)

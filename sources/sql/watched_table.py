@@ -10,6 +10,7 @@ from functools import partial
 from sqlalchemy.engine import Connection
 
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
+from psql_streamer.shown_commands import show_command
 from sources.sql.basis import Basis, require_the_same_key, require_the_same_table
 from sources.sql.database import ColumnsDiffer, Database
 from sources.sql.engines.engine import AnyEngine, Writers
@@ -358,7 +359,7 @@ class WatchedTable:
             f"the last row of {self.id} that was read has a larger key than any that is there now: the table was "
             "emptied or restored, or its last rows were deleted, or detached with a partition",
             'if new rows get larger keys again, set shrunkTables = "accept"; if the table is another one now, forget '
-            f"the position (psql-streamer position forget {self._source}), or give the source another name",
+            f"the position ({show_command('position', 'forget', self._source)}), or give the source another name",
         )
 
     def _count(self, connection: Connection, cursor: Key | None) -> None:

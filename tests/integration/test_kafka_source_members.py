@@ -203,7 +203,7 @@ def test_a_partition_that_goes_in_the_poll_that_brought_it_does_not_abort_the_pr
     make(kafka, topic_prefix, 1)
     source = source_of(kafka, topic_prefix, group=topic_prefix, startAt="latest")
     admin = AdminClient({"bootstrap.servers": kafka})
-    beginnings = Beginnings(source._settings, {}, None, Committing(), {topic_prefix}, admin, {})
+    beginnings = Beginnings(source.name, source._settings, {}, None, Committing(), {topic_prefix}, admin, {})
     consumer, gone = Consumer(source._settings.make_consumer_properties()), list[TopicPartition]()
 
     def assign(_: Consumer, partitions: list[TopicPartition]) -> None:

@@ -26,7 +26,6 @@ from psql_streamer.model import Stats
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.snapshots import (
-    HOW_TO_LIST,
     KeyForm,
     PostedKeys,
     SnapshotState,
@@ -34,6 +33,7 @@ from psql_streamer.snapshots import (
     TableRequest,
     TableState,
     Wanted,
+    describe_listing,
 )
 from tests.snapshot_source import MadeUpOptions, MadeUpSource
 
@@ -272,7 +272,7 @@ def test_a_table_that_is_being_read_a_stranger_and_a_server_that_is_away(
     assert refused(ask(client, "public.a")) == (409, conflict)
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/resume")):
         unknown = refused(client.request(method, f"/snapshots/stranger{path}"))
-        assert unknown == (404, f"there is no snapshot stranger: {HOW_TO_LIST}")
+        assert unknown == (404, f"there is no snapshot stranger: {describe_listing()}")
 
     def review(request: object) -> None:
         raise SourceUnavailable("the server with password=hunter2 is away", "start it")

@@ -29,6 +29,7 @@ TIERS = [
         "psql_streamer.lsn",
         "psql_streamer.model",
         "psql_streamer.pgtype",
+        "psql_streamer.shown_commands",
         "psql_streamer.snapshots",
         "psql_streamer.table_rows",
     },

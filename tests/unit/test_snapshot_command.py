@@ -215,7 +215,7 @@ def test_whoever_ends_the_wait_is_told_that_the_snapshot_goes_on(
         said = capsys.readouterr().err
         assert said == (
             f"psql-streamer: snapshot {NAME} goes on: "
-            f"psql-streamer snapshot show -config '{config}' {NAME} --follow --source db1\n"
+            f"psql-streamer snapshot show {NAME} --follow --source db1 -config '{config}'\n"
         )
         command = shlex.split(said.partition("goes on: psql-streamer ")[2])
         assert main(command) == 130

@@ -30,7 +30,7 @@ from psql_streamer.pipeline.snapshot_tables import find_overlap
 from psql_streamer.pipeline.snapshots import SnapshotsOfSources
 from psql_streamer.pipeline.source_runner import SourceRunner
 from psql_streamer.snapshot_figures import show_briefly
-from psql_streamer.snapshots import HOW_TO_LIST, SnapshotRequest, SnapshotState, TableRequest, Wanted
+from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted, describe_listing
 from tests.snapshot_source import MadeUpOptions, MadeUpSource
 from tests.unit.test_source_pace import Scripted
 
@@ -409,7 +409,7 @@ def test_an_id_names_one_snapshot_unless_two_sources_have_it(
     snapshots, _ = both
     assert snapshots.find(None, "initial").source == "db2"
     assert snapshots.want(None, "initial", Wanted.PAUSE).wanted is Wanted.PAUSE
-    with pytest.raises(NoSuchSnapshot, match=f"there is no snapshot x: {HOW_TO_LIST}"):
+    with pytest.raises(NoSuchSnapshot, match=f"there is no snapshot x: {describe_listing()}"):
         snapshots.find(None, "x")
     with pytest.raises(NoSuchSnapshot, match="source db1 has no snapshot initial"):
         snapshots.find("db1", "initial")

@@ -106,6 +106,9 @@ class AnyEngine:
     selects_without_table: ClassVar[bool] = False
     has_server: ClassVar[bool] = True
 
+    source: str = ""
+    """The name of the source that looks into it, for messages."""
+
     def __init__(self, url: URL, timeout: float, lock_timeout: float) -> None:
         self._url = url
         self._timeout = timeout

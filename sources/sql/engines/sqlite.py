@@ -18,6 +18,7 @@ from psql_streamer.errors import PositionRefused, SourceRefused
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
+from psql_streamer.shown_commands import show_command
 from sources.sql import values
 from sources.sql.engines.engine import AnyEngine, Described, make_type
 from sources.sql.engines.sqlite_file import HeldFile, read_file_identity
@@ -108,11 +109,11 @@ class SqliteEngine(AnyEngine):
 
     def require_the_same_file(self) -> None:
         if self._file is not None and (found := self._look(read_file_identity)) != self._file.identity:
+            command = show_command("position", "forget", self.source)
             raise PositionRefused(
                 f"{self.path} was replaced: it was {_show_identity(self._file.identity)}, "
                 f"and is {_show_identity(found)}",
-                "if that is right, forget the position (psql-streamer position forget) to read the new file from "
-                "its beginning",
+                f"if that is right, forget the position ({command}) to read the new file from its beginning",
             )
 
     def release(self) -> None:
