@@ -109,7 +109,9 @@ class SinkRunner:
     def interrupt(self) -> None:
         """Make the threads give up what they are at."""
         if self._at_work or any(len(queue) for queue in self._queues):
-            log.warning("%s: not drained in time: the rest will be read again after the restart", self.name)
+            # Behind a failure nothing is waited for: there was no time that it could have taken too long.
+            why = "in time" if self._lifecycle.failure is None else "because of the failure"
+            log.warning("%s: not drained %s: the rest will be read again after the restart", self.name, why)
         self._abandon.set()
         for name, handler in self._named_handlers.items():
             interrupt(name, handler)

@@ -137,7 +137,8 @@ class SourceRunner:
                 "%s: position %s was not stored: the next start goes on %s, and what %s took since then is sent again"
             )
             log.error(message, self.name, unstored, where, sinks)
-        again = f"; {in_flight} batches that were read are read again" if in_flight else ""
+        batches = "1 batch that was read is" if in_flight == 1 else f"{in_flight} batches that were read are"
+        again = f"; {batches} read again" if in_flight else ""
         log.info("%s: stopped; the next start goes on %s%s", self.name, where, again)
 
     @property

@@ -205,6 +205,17 @@ def test_what_a_deadline_cuts_off_is_told(caplog: pytest.LogCaptureFixture) -> N
     assert "sink.k: not drained in time: the rest will be read again after the restart" in caplog.text
 
 
+def test_behind_a_failure_nobody_says_that_there_was_a_time_to_drain_in(caplog: pytest.LogCaptureFixture) -> None:
+    lifecycle = Lifecycle(Metrics(), start_timeout=10.0)
+    runner = _runner(Failing(0), lifecycle=lifecycle)
+    runner.start()
+    runner.take(Item(replace(_BATCH, rejections=(Rejection(shop(), "a reason", None, "a rule"),)), (1,)))
+    assert lifecycle.stopping.wait(10)
+    _end(runner)
+    assert "sink.k: not drained because of the failure: the rest will be read again" in caplog.text
+    assert "in time" not in caplog.text
+
+
 def test_attempts_are_counted_one_by_one_also_while_the_service_stops(caplog: pytest.LogCaptureFixture) -> None:
     sink = Failing(2)
     lifecycle = Lifecycle(Metrics(), start_timeout=10.0)
