@@ -39,6 +39,7 @@ from sinks.kafka.review import KafkaReview
 from sinks.kafka.topics import Topics
 from sinks.kafka.transactional_delivery import TransactionalDelivery
 from sinks.kafka.transactions import Transactions
+from sinks.kafka.written_topics import WrittenTopics
 
 _MOST_NAMES = 2000
 """Tables, and columns, that are counted by themselves."""
@@ -66,6 +67,7 @@ class KafkaSink(Sink):
         self._check = KafkaCheck(name, options)
         self._delivery: Delivery | None = None
         self._topics: Topics | None = None
+        self._written_topics: WrittenTopics | None = None
         self._unfinished: Unfinished | None = None
         self._transactions: Transactions | None = None
         self._debug = options.debug
@@ -106,8 +108,9 @@ class KafkaSink(Sink):
             interval=options.rebalance_interval,
             appear_timeout=options.delivery_timeout,
             create=options.create_topics,
-            admin=lambda: AdminClient({**options.make_admin_properties()}),
+            admin=self._make_admin,
         )
+        self._written_topics = WrittenTopics(self._make_admin, options.timeout, options.rebalance_interval, self._log)
         try:
             self._delivery.read_metadata(None, options.timeout)
             if self._transactions is not None:
@@ -189,7 +192,7 @@ class KafkaSink(Sink):
         """See Sink.stop."""
         if self._delivery is not None:
             self._delivery.close()
-        self._delivery = self._topics = self._unfinished = self._transactions = None
+        self._delivery = self._topics = self._written_topics = self._unfinished = self._transactions = None
         self._encoder.stop()
 
     def status(self) -> Status:
@@ -226,6 +229,9 @@ class KafkaSink(Sink):
         except KafkaException as error:
             raise make_sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
 
+    def _make_admin(self) -> AdminClient:
+        return AdminClient({**self._options.make_admin_properties()})
+
     def _make_delivery(self) -> Delivery:
         options, settings = self._options, self._options.make_properties()
         if not options.exactly_once:
@@ -258,13 +264,18 @@ class KafkaSink(Sink):
                 self._counts["retries"] += 1
                 if self._topics is not None:
                     self._topics.forget()
+                if self._written_topics is not None:
+                    self._written_topics.hurry()
             self._state = Status(False, str(error))
             raise
 
     def _note_written(self, finished: Sequence[Begun], started: float) -> None:
         """Count what is durable."""
+        watched = self._written_topics
         for one in finished:
             self._count(one)
+            if watched is not None and len(one.records):
+                watched.look(one.records.topic_names)
         count = sum(len(one.records) for one in finished)
         if self._state.ok or count:  # a batch without records says nothing of the brokers
             last = finished[-1].batch

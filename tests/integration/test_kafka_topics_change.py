@@ -53,6 +53,37 @@ def test_a_topic_made_anew_gets_the_whole_next_batch(
     assert values_by_key(consume(kafka, [topic])) == EXPECTED
 
 
+def test_a_topic_that_brokers_make_again_under_the_sink_is_told_of(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing fails where brokers make topics: the rows that were in it would be gone in silence."""
+    topic, other = create_topic(kafka, topic_prefix), create_topic(kafka, f"{topic_prefix}.other")
+    with started(kafka, Canned([*rows(topic), (other, b"k", b"v")]), rebalanceInterval="100ms") as sink:
+
+        def write_until_told() -> bool:
+            write_until_it_works(sink)
+            return f'topic "{topic}" was deleted and made again' in caplog.text
+
+        write_until_asked(sink)
+        delete_topic(kafka, topic)
+        create_topic(kafka, topic)
+        wait_until(write_until_told)
+        for _ in range(10):
+            write_until_it_works(sink)
+            time.sleep(0.05)
+    assert caplog.text.count("was deleted and made again") == 1
+
+
+def write_until_asked(sink: Any) -> None:
+    """Until the sink knows which topics it writes to."""
+
+    def knows() -> bool:
+        write_until_it_works(sink)
+        return bool(sink._written_topics._ids)
+
+    wait_until(knows)
+
+
 @pytest.mark.parametrize("partitions", [1, 2, 6])
 def test_a_topic_made_anew_under_a_batch_on_its_way_gets_all_that_was_not_written(partitions: int) -> None:
     with MockBrokers(2) as brokers:
