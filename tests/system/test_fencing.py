@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -116,7 +117,9 @@ def test_a_position_that_the_slot_no_longer_reaches_is_refused_with_the_gap(data
         database.query("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", f"s_{database.name}")
         said = _complaint(service)
         assert "bytes before" in said
-        assert "psql-streamer snapshot start --source db1 --accept-gap" in said
+        pasted = shlex.split(said.partition("accept the gap (psql-streamer ")[2].partition(")")[0])
+        assert pasted == ["snapshot", "start", "--source", "db1", "--accept-gap", "-config", str(service.config)]
+        assert subprocess.run([sys.executable, "-m", "psql_streamer", *pasted], check=False).returncode == 0
 
 
 @pytest.mark.behaviour("R5")
