@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from psql_streamer.binlog.decoded import OpenTransaction
-from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.model import Position
 from psql_streamer.shown_commands import show_command
 from sources.mysql.gtid_sets import DomainPositions, Executed
@@ -15,6 +15,7 @@ from sources.mysql.places import FIRST_EVENT, Place
 from sources.mysql.positions import BinlogPosition, read_position
 from sources.mysql.rights import grant, to_see_upstream
 from sources.mysql.server import Session, describe_server
+from sources.mysql.server_errors import LogMissing
 from sources.snapshot.gap_remedies import accept_gap
 
 
@@ -169,6 +170,11 @@ def _require_place(source: str, stored: BinlogPosition, asking: Session, read_be
         )
     if change := find_other_begin(stored, read_begin):
         raise _make_other_log_error(source, stored, change)
+
+
+def name_choices(error: SourceError, source: str) -> SourceError:
+    """The error, with what the operator of this source can do where the server lacks what lies behind its position."""
+    return PositionRefused(error.what, _describe_choices(source)) if isinstance(error, LogMissing) else error
 
 
 def _describe_choices(source: str) -> str:

@@ -11,7 +11,6 @@ import pymysql
 
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.redaction import redact
-from psql_streamer.shown_commands import show_command
 
 _ACCOUNT = "check user and password in the dsn, and the hosts that the account may come from"
 _GRANT = (
@@ -57,6 +56,10 @@ class SameServerId(SourceRefused):
     """Another client with this server id has connected, and the server ended this one."""
 
 
+class LogMissing(PositionRefused):
+    """The server does not have what lies behind the place that was asked for. Whoever asked knows what to do."""
+
+
 def from_pymysql(error: pymysql.Error, where: str) -> SourceError:
     """Our error for one of PyMySQL's. where: host:port."""
     number, text = _split_error(error)
@@ -82,12 +85,7 @@ def _from_dump(message: str) -> SourceError:
             "stop that one, or give this source a serverId of its own",
         )
     if _PURGED.search(message) or _NOT_THERE.search(message):
-        command = show_command("snapshot", "start", "--accept-gap")
-        return PositionRefused(
-            message,
-            f"stop the service and accept the gap ({command}): the next start "
-            "sends all rows anew; or set positionOverride to the GTIDs that a new copy of the tables holds",
-        )
+        return LogMissing(message, "the binary log from the position on is to be there")
     return SourceRefused(message, "see the server's error log")
 
 

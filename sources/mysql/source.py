@@ -34,7 +34,7 @@ from sources.mysql.places import LogPlace
 from sources.mysql.positions import BinlogPosition, make_override_position, read_position
 from sources.mysql.published_tables import list_published_tables, list_seen_tables
 from sources.mysql.replication import Start, Stream, make_up_server_id
-from sources.mysql.resuming import find_end_position, resolve_resume_position
+from sources.mysql.resuming import find_end_position, name_choices, resolve_resume_position
 from sources.mysql.server import Session, describe_server, open_session
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.snapshots import Snapshots
@@ -178,10 +178,11 @@ class MysqlSource(Source):
             self._stream = Stream(self._connector, self._server_id, heartbeat)
             place = ready.resume.place
             self._stream.open(Start(ready.executed, place.file, place.offset, ready.before is not None))
-        except SourceError as error:
+        except SourceError as raised:
             self._leave()
+            error = name_choices(raised, self.name)
             self._status = Status(False, str(error))
-            raise
+            raise error from None
         self._starts += 1
         self._reader = BatchReader(
             *(ready.origin, ready.resume, ready.executed, ready.before),
@@ -201,9 +202,10 @@ class MysqlSource(Source):
             raise SourceUnavailable("the source is not started")
         try:
             return self._read_next(self._stream, self._reader, timeout)
-        except SourceError as error:
+        except SourceError as raised:
+            error = name_choices(raised, self.name)
             self._status = Status(False, str(error))
-            raise
+            raise error from None
 
     def confirm(self, position: Position) -> None:
         """The server keeps its binary log for as long as it is set to, whatever was read: nothing is told."""

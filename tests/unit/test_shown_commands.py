@@ -5,11 +5,17 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from psql_streamer.cli import _build_parser
+from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.shown_commands import get_file, remember_file, remembering_file, show_command
+from sources.mysql.resuming import name_choices
+from sources.mysql.server_errors import from_fields
+from sources.postgres.reader import Settings, _read_settings
 from sources.snapshot.gap_remedies import accept_gap
 from sources.sql.source import SqlSource
 
@@ -92,3 +98,23 @@ def test_a_command_within_another_one_has_its_own_file() -> None:
         assert get_file() == Path("one.toml")
         remember_file(Path("third.toml"))
     assert get_file() is None
+
+
+def test_a_log_that_the_server_has_purged_is_answered_with_the_source_that_lacks_it() -> None:
+    """With several sources, a command that names none of them would be refused."""
+    raised = from_fields(1236, "Could not find first log file name in binary log index file")
+    assert isinstance(raised, PositionRefused)
+    with remembering_file(Path("shop.toml")):
+        named = name_choices(raised, "db1")
+    assert named.what == raised.what
+    assert "psql-streamer snapshot start --source db1 --accept-gap -config shop.toml" in named.remedy
+    other = SourceUnavailable("the server is away")
+    assert name_choices(other, "db1") is other
+
+
+def test_the_process_that_reads_wal_is_told_of_the_file() -> None:
+    made = Settings("dsn", "s", ["p"], ("1", 1, "d"), 0, 0, 1.0, 1.0, 1, 1.0, 1, "a", "db1", "a folder/shop.toml")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(made.encode_line())
+        assert _read_settings(theirs) == replace(made, identity=["1", 1, "d"])  # type: ignore[arg-type]  # from JSON
