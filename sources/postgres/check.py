@@ -11,15 +11,12 @@ from sources.postgres.options import PostgresOptions
 from sources.postgres.positions import make_gap_error
 from sources.postgres.server_errors import SlotInUse
 from sources.postgres.snapshot.findings import check_snapshot
+from sources.postgres.snapshot.tables import list_snapshot_tables
 
 _OLDEST = 140000
 _WITHOUT_IDENTITY = """
-SELECT DISTINCT format('%%I.%%I', t.schemaname, t.tablename)
-FROM pg_publication p
-JOIN pg_publication_tables t USING (pubname)
-JOIN pg_namespace n ON n.nspname = t.schemaname
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND c.relreplident <> 'f' AND NOT EXISTS (
+SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%s::bigint[]::oid[]) AND c.relreplident <> 'f' AND NOT EXISTS (
     SELECT FROM pg_index WHERE indrelid = c.oid AND CASE c.relreplident
         WHEN 'd' THEN indisprimary AND indimmediate  -- a deferrable primary key is no identity
         WHEN 'i' THEN indisreplident  -- false, too, once the index is dropped
@@ -28,6 +25,7 @@ WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND c.relreplident <> '
 )
 ORDER BY 1
 """
+_OF_OLD_ROWS = "SELECT pubname FROM pg_publication WHERE pubname = ANY(%s) AND (pubupdate OR pubdelete)"
 
 # Column lists and row filters came with PostgreSQL 15. A filter's columns are known by what it depends on, and
 # so are a list's, which is why a filter beside a list is not looked at.
@@ -114,13 +112,16 @@ def _check_publications(session: Session, options: PostgresOptions) -> Iterator[
         yield Finding(Severity.ERROR, error.what, error.remedy)
         return
     names = list(options.publications)
-    if not session.read_value("SELECT count(*) FROM pg_publication_tables WHERE pubname = ANY(%s)", names):
+    # pg_publication_tables waits for the locks of all tables.
+    if not list_snapshot_tables(session, names, lambda _: None, filters=False):
         yield Finding(
             Severity.WARNING,
             f"publication {', '.join(names)} has no tables",
             f'add some: ALTER PUBLICATION "{names[0]}" ADD TABLE ...',
         )
-    for (table,) in session.read_rows(_WITHOUT_IDENTITY, names):
+    of_old_rows = [str(name) for (name,) in session.read_rows(_OF_OLD_ROWS, names)]
+    need_identity = list_snapshot_tables(session, of_old_rows, lambda _: None, filters=False)
+    for (table,) in session.read_rows(_WITHOUT_IDENTITY, [table.oid for table in need_identity]):
         yield Finding(
             Severity.WARNING,
             f"{table} has no replica identity: the server refuses its updates and deletes, and its events have no key",

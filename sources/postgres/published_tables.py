@@ -14,4 +14,4 @@ def list_published_tables(session: Session, publications: Sequence[str], resolve
 
     A partitioned table stands for itself or by its partitions, as publish_via_partition_root has it.
     """
-    return [table.relation for table in list_snapshot_tables(session, publications, resolve)]
+    return [table.relation for table in list_snapshot_tables(session, publications, resolve, filters=False)]

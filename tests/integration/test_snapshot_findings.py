@@ -103,3 +103,15 @@ def test_n14_too_few_free_connections_are_found(shop: Database, monkeypatch: pyt
     [(severity, what)] = found(shop, {"tables": ["orders"], "parallel": 3})
     assert severity is Severity.WARNING
     assert what.endswith(f"free connections, and a snapshot needs {allowed + 3}")
+
+
+@pytest.mark.behaviour("N14")
+def test_n14_tables_that_are_locked_keep_nobody_waiting_and_a_condition_that_waits_says_so(shop: Database) -> None:
+    shop.execute("CREATE TABLE new (id int PRIMARY KEY); ALTER PUBLICATION p ADD TABLE new WHERE (id > 0)")
+    section = {"tables": ["orders", "new"], "where": {"orders": "id > 5"}}
+    with shop.session() as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE orders, new IN ACCESS EXCLUSIVE MODE")
+        [(severity, problem)] = found(shop, section)
+    assert severity is Severity.WARNING
+    assert problem.startswith("the condition of public.orders was not looked at: somebody holds, or awaits, ACCESS")
+    assert found(shop, section) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import psycopg2
+import psycopg2.errors
 
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.table_patterns import TablePatterns
@@ -12,7 +13,7 @@ from sources.postgres.catalog import Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOptions
 from sources.postgres.snapshot.selects import select_condition
-from sources.postgres.snapshot.tables import SnapshotTable, find_refusal, list_snapshot_tables
+from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal, list_snapshot_tables
 
 _BESIDE_CHUNKS = 2
 """Connections of a source beside those that read chunks: its walsender is none of them."""
@@ -34,6 +35,9 @@ ORDER BY 2 DESC LIMIT 3
 """
 _OLD_MINUTES = 5
 
+_LOCK_SECONDS = 1
+"""The time for which a condition's table is waited for."""
+
 
 def check_snapshot(session: Session, options: PostgresOptions) -> Iterator[Finding]:
     """What would keep tables from being read, or hold the snapshot up; nothing where none is to be taken."""
@@ -42,12 +46,13 @@ def check_snapshot(session: Session, options: PostgresOptions) -> Iterator[Findi
         return
     # Names mean to the server what they mean to the sessions that read.
     session.read_rows("SELECT set_config('search_path', '', false)")
-    published = list_snapshot_tables(session, options.publications, lambda _: None)
+    # Not their row filters, for which the server waits for the locks of all tables.
+    published = list_snapshot_tables(session, options.publications, lambda _: None, filters=False)
     wanted = [table for table in published if snapshot.wants(table.relation.schema, table.relation.table)]
     slot_exists = session.find_slot(options.replication_slot) is not None
     yield from _check_entries(snapshot, published)
     for table in wanted:
-        yield from _check_table(session, snapshot, table, slot_exists)
+        yield from _check_table(session, options, table, slot_exists)
     if wanted:
         yield from _check_free_connections(session, snapshot)
         if not slot_exists:
@@ -67,7 +72,7 @@ def _check_entries(snapshot: SnapshotOptions, published: Sequence[SnapshotTable]
 
 
 def _check_table(
-    session: Session, snapshot: SnapshotOptions, table: SnapshotTable, slot_exists: bool
+    session: Session, options: PostgresOptions, table: SnapshotTable, slot_exists: bool
 ) -> Iterator[Finding]:
     refused = find_refusal(session, table)
     if refused:
@@ -80,14 +85,25 @@ def _check_table(
             f"{table.relation} has no key: its rows are read only when the source creates its slot{exists}",
             "add a primary key, or leave it out with snapshot.tables",
         )
-    condition = snapshot.find_condition(table.relation.schema, table.relation.table)
+    condition = options.snapshot.find_condition(table.relation.schema, table.relation.table)
     if condition and not refused:
-        yield from _check_condition(session, table, condition)
+        yield from _check_condition(session, options.publications, table, condition)
 
 
-def _check_condition(session: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
+def _check_condition(
+    session: Session, publications: Sequence[str], table: SnapshotTable, condition: str
+) -> Iterator[Finding]:
+    session.read_rows("SELECT set_config('lock_timeout', %s, false)", f"{_LOCK_SECONDS}s")
     try:
-        session.read_rows(f"EXPLAIN {select_condition(table, condition)}")
+        as_it_is = describe_shape(session, table.oid, publications, lambda _: None) or table
+        session.read_rows(f"EXPLAIN {select_condition(as_it_is, condition)}")
+    except psycopg2.errors.LockNotAvailable:
+        yield Finding(
+            Severity.WARNING,
+            f"the condition of {table.relation} was not looked at: somebody holds, or awaits, ACCESS EXCLUSIVE locks "
+            "that are in the way",
+            "check again when they are free: SELECT * FROM pg_locks WHERE mode = 'AccessExclusiveLock' names the PID",
+        )
     except psycopg2.Error as error:
         if error.pgcode is None:
             raise
@@ -96,6 +112,8 @@ def _check_condition(session: Session, table: SnapshotTable, condition: str) -> 
             f"the server refuses the condition of {table.relation}: {error.diag.message_primary}",
             "correct snapshot.where: names outside of pg_catalog need their schema",
         )
+    finally:
+        session.read_rows("SELECT set_config('lock_timeout', '0', false)")
 
 
 def _check_free_connections(session: Session, snapshot: SnapshotOptions) -> Iterator[Finding]:
