@@ -14,7 +14,7 @@ from tests.integration.test_snapshot import TABLE, started
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.keyed_tables import SCHEMA
 from tests.snapshot_fold import Row, rows_of_changes
-from tests.source_at_work import wait_for
+from tests.source_at_work import source_of, wait_for
 
 _OTHERS: list[tuple[str, Row]] = [("public.parts", {"v": b"1"})]
 
@@ -240,14 +240,15 @@ def test_a_table_whose_key_gets_an_index_of_other_operators_is_read_from_its_beg
         "ALTER TYPE mood RENAME VALUE 'a' TO 'z'; ALTER TYPE mood RENAME VALUE 'b' TO 'a'",
     ],
 )
-@pytest.mark.parametrize("kind", ["mood", "of_mood"])
+@pytest.mark.parametrize("kind", ["mood", "of_mood", "mood[]", "of_mood[]", "felt"])
 def test_a_table_is_read_from_its_beginning_when_values_of_its_keys_enum_get_other_names(
     database: Database, kind: str, rename: str
 ) -> None:
+    value = "ARRAY[k]" if kind.endswith("[]") else "ROW(1, k)::felt" if kind == "felt" else "k"
     database.execute(
-        "CREATE TYPE mood AS ENUM ('a', 'b'); CREATE DOMAIN of_mood AS mood;"
+        "CREATE TYPE mood AS ENUM ('a', 'b'); CREATE DOMAIN of_mood AS mood; CREATE TYPE felt AS (at int, how of_mood);"
         f"CREATE TABLE t (k {kind}, id int, PRIMARY KEY (k, id)); CREATE PUBLICATION p FOR TABLE t;"
-        "INSERT INTO t SELECT k, i FROM unnest(enum_range(NULL::mood)) k, generate_series(1, 500) i"
+        f"INSERT INTO t SELECT {value}, i FROM unnest(enum_range(NULL::mood)) k, generate_series(1, 500) i"
     )
     consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
     try:
@@ -262,3 +263,74 @@ def test_a_table_is_read_from_its_beginning_when_values_of_its_keys_enum_get_oth
     assert (shown.state, shown.reason) == (SnapshotState.DONE, "")
     found = {tuple(cell.decode() for cell in key if cell is not None) for key in consumer.fold.tables["public.t"]}
     assert found >= set(database.query("SELECT k::text, id::text FROM t"))
+
+
+@pytest.mark.behaviour("N28")
+def test_a_table_with_a_key_of_money_is_read_from_its_beginning_under_another_locale(database: Database) -> None:
+    database.execute(
+        f"ALTER DATABASE \"{database.name}\" SET lc_monetary = 'C';"
+        "CREATE TABLE t (k money PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
+        "INSERT INTO t SELECT i::int::money FROM generate_series(1, 500) i"
+    )
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 200:
+            consumer.read()
+        consumer.source.stop()
+        database.execute(f"ALTER DATABASE \"{database.name}\" SET lc_monetary = 'POSIX'")
+        consumer.keep()
+        consumer.lose(source_of(database, snapshot={"mode": "initial", "chunkRows": 50, "parallel": 1}))
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads >= 700
+    consumer.fold.assert_equals(database, "public.t")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "rename"),
+    [
+        ("regclass", "SELECT oid::regclass FROM pg_class WHERE relname LIKE 'n%'", "ALTER TABLE {} RENAME TO other"),
+        ("regproc", "SELECT oid::regproc FROM pg_proc WHERE proname LIKE 'n%'", ""),
+    ],
+)
+def test_a_key_that_is_a_name_of_no_object_or_of_several_says_so_and_what_to_do(
+    database: Database, kind: str, names: str, rename: str
+) -> None:
+    for number in range(200):
+        database.execute(
+            f"CREATE TABLE n{number} (id int); CREATE FUNCTION n(a{number} n{number}) RETURNS int LANGUAGE sql RETURN 1"
+        )
+    database.execute(f"CREATE TABLE t (k {kind} PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t {names}")
+    consumer = started(database, chunkRows=10, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 20 and not consumer.done:
+            consumer.read()
+        for number in range(200 if rename else 0):
+            database.execute(rename.format(f"n{number}") + str(number))
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.list_snapshots()
+    assert shown.state is SnapshotState.FAILED
+    assert f'"k" in the key of public.t is of the type pg_catalog.{kind}' in shown.reason
+    assert "ask for another snapshot" in shown.reason
+
+
+def test_partitions_that_become_their_root_meanwhile_say_what_to_do(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE PUBLICATION p FOR TABLE t;"
+        "CREATE TABLE one PARTITION OF t DEFAULT; INSERT INTO t SELECT generate_series(1, 700)"
+    )
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 200:
+            consumer.read()
+        database.execute("ALTER PUBLICATION p SET (publish_via_partition_root)")
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.list_snapshots()
+    assert "public.one is no longer there, or no longer published under this name" in shown.reason
+    assert "ask for another snapshot" in shown.reason

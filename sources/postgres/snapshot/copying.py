@@ -43,6 +43,15 @@ _PINNED = {
     "jit": "off",
 }
 
+_NAMES_OF_OBJECTS = tuple(
+    f"pg_catalog.reg{kind}"
+    for kind in (
+        *("class", "collation", "config", "database", "dictionary", "namespace", "oper", "operator", "proc"),
+        *("procedure", "role", "type"),
+    )
+)
+"""Types whose texts are names of the catalog: what was renamed has another one, and what is overloaded shares one."""
+
 _SAVEPOINT = "before_chunk"
 """Where a transaction goes on after a COPY that was cancelled."""
 
@@ -162,6 +171,8 @@ def read_chunk(
     first. where: an SQL condition that require_condition has let pass, or empty.
     """
     width = len(table.relation.columns)
+    if after is not None:
+        _require_names(connection, table, [after])
     # The planner would rather sort a table than walk through its index. With a condition it may know a better index.
     sort = bool(where)
     found = _NOTHING
@@ -187,6 +198,7 @@ def read_keys(
     """
     if not keys:
         return Chunk(_make_empty_columns(len(table.relation.columns)), 0, 0, complete=True)
+    _require_names(connection, table, keys)
     select = select_keys(table, keys, where, _make_quote(connection))
     found = _copy(connection, select, len(table.relation.columns), len(keys), most_bytes, sort=True, joins=False)
     return _make_chunk(found, complete=not found.cut)
@@ -234,6 +246,26 @@ def read_pages(
         complete=not found.cut and found.rows < rows,
         last=places[-1].as_py().decode() if len(places) else after,
     )
+
+
+def _require_names(connection: Connection, table: SnapshotTable, keys: Sequence[Sequence[str]]) -> None:
+    """TableRefused where a text of a key is the name of no object, or of several: it stands for no value then."""
+    columns = sorted(table.key, key=lambda column: column.column)
+    for column, texts in zip(columns, zip(*keys, strict=True), strict=True):
+        if column.type not in _NAMES_OF_OBJECTS:
+            continue
+        values = ", ".join(f"CAST({_quote_literal(connection, text)} AS {column.type})" for text in texts)
+        try:
+            with _translate_errors(connection), connection.cursor() as cursor:
+                cursor.execute(f"SELECT FROM (VALUES (ARRAY[{values}])) given")
+        except TableRefused:
+            name = table.relation.columns[column.column].name
+            raise TableRefused(
+                f'"{name}" in the key of {table.relation} is of the type {column.type}, and the name in it that was '
+                "read up to is one of several objects, or of none any more",
+                "ask for another snapshot of the table if an object was renamed or dropped; else ALTER COLUMN ... TYPE "
+                "oid, or give the table a replica identity without this column",
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,7 +287,11 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             session, int(task.table.relation), self._options.publications, self._types.resolve, filters=filters
         )
         if table is None:
-            raise SourceRefused(f"{task.table.table} is no longer there, or no longer published", "")
+            raise SourceRefused(
+                f"{task.table.table} is no longer there, or no longer published under this name",
+                "ask for another snapshot of the tables that are streamed now, if it was added to a publication again "
+                "or publish_via_partition_root was set",
+            )
         if refused := find_missing_key(table) or find_refusal(session, table):
             raise SourceRefused(*refused)
         return table

@@ -70,7 +70,7 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
         (SELECT format('%%I.%%I', tn.nspname, ty.typname) FROM pg_catalog.pg_type ty
          JOIN pg_catalog.pg_namespace tn ON tn.oid = ty.typnamespace WHERE ty.oid = {base}),
         coalesce((SELECT co.collisdeterministic FROM pg_catalog.pg_collation co WHERE co.oid = k.coll), true)::text,
-        {less}, {equal}, {greater}, {labels}] ORDER BY k.place)
+        {less}, {equal}, {greater}, {labels}, {inside}] ORDER BY k.place)
      FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1], (i.indoption::int2[])[0:i.indnkeyatts - 1],
         (i.indcollation::oid[])[0:i.indnkeyatts - 1], (i.indclass::oid[])[0:i.indnkeyatts - 1])
         WITH ORDINALITY AS k(attnum, option, coll, class, place)
@@ -124,6 +124,22 @@ _BASE = """(WITH RECURSIVE base(oid, of) AS (
 _LABELS = """(SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder)::text
          FROM pg_catalog.pg_type ty LEFT JOIN pg_catalog.pg_enum e ON e.enumtypid = ty.oid
          WHERE ty.oid = {base} AND ty.typtype = 'e')"""
+# What the texts of arrays, ranges and rows mean depends on the types that are in them; those of money on a setting.
+_INSIDE = """(WITH RECURSIVE inside(oid) AS (
+            SELECT {base}
+            UNION SELECT below.oid FROM inside JOIN pg_catalog.pg_type ty ON ty.oid = inside.oid CROSS JOIN LATERAL (
+                SELECT ty.typbasetype WHERE ty.typtype = 'd'
+                UNION ALL SELECT ty.typelem WHERE ty.typelem <> 0
+                UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE ty.oid IN (r.rngtypid, r.rngmultitypid)
+                UNION ALL SELECT at.atttypid FROM pg_catalog.pg_attribute at
+                    WHERE ty.typtype = 'c' AND at.attrelid = ty.typrelid AND at.attnum > 0 AND NOT at.attisdropped
+            ) below(oid)
+        ) SELECT json_agg(meaning ORDER BY oid)::text FROM (
+            SELECT inside.oid, json_agg(e.enumlabel ORDER BY e.enumsortorder) AS meaning FROM inside
+                JOIN pg_catalog.pg_enum e ON e.enumtypid = inside.oid WHERE inside.oid <> {base} GROUP BY inside.oid
+            UNION ALL SELECT inside.oid, to_json(current_setting('lc_monetary')) FROM inside
+                WHERE inside.oid = 'pg_catalog.money'::regtype
+        ) found)"""
 # pg_partition_tree() waits for the locks of the partitions. Which are being detached, PostgreSQL 14 and later say.
 PARTITION_TREE = """(WITH RECURSIVE tree(oid) AS (
             SELECT {} UNION ALL SELECT below.inhrelid FROM tree JOIN pg_catalog.pg_inherits below
@@ -154,6 +170,7 @@ class KeyColumn:
     column: index into the relation's columns. type: SQL of the type that its values are compared as. collation: SQL,
     empty where the type has none. deterministic: whether texts that differ are never equal by it. less, equal,
     greater: SQL of the operators of the index. labels: JSON of the values of an enum in their order, else empty.
+    inside: JSON of what the texts of its values depend on beside that, empty for nothing.
     """
 
     column: int
@@ -166,11 +183,13 @@ class KeyColumn:
     equal: str
     greater: str
     labels: str
+    inside: str
 
     def describe_order(self) -> tuple[str | bool, ...]:
         """What the order of its values depends on, and what their texts mean."""
         # What few keys have is told of these alone, so that what was stored of the others before stays true.
-        rest = () if (self.less, self.labels) == (_USUAL_LESS, "") else (self.less, self.labels)
+        meaning = self.labels or self.inside
+        rest = () if (self.less, meaning) == (_USUAL_LESS, "") else (self.less, meaning)
         return (self.type, self.collation, self.descending, self.nulls_first, *rest)
 
 
@@ -267,6 +286,7 @@ def _build_query(version: int, *, one: bool, filters: bool) -> str:
         base=_BASE,
         btree=_BTREE,
         labels=_LABELS.format(base=_BASE),
+        inside=_INSIDE.format(base=_BASE),
         tree=PARTITION_TREE.format("c.oid"),
         less=_OPERATOR.format(1),
         equal=_OPERATOR.format(3),
@@ -294,7 +314,7 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         only=kind == "r",
         row_filter=" OR ".join(f"({condition})" for condition in filters or () if condition),
         estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
-        key=_make_key(key, place) if keys <= place.keys() and all(less for *_, less, _, _, _ in key) else (),
+        key=_make_key(key, place) if keys <= place.keys() and all(less for *_, less, _, _, _, _ in key) else (),
         parts=tuple(
             Part(f"{quote_identifier(of)}.{quote_identifier(name)}", int(pages), part_kind == "f")
             for of, name, part_kind, _, pages in parts
@@ -317,8 +337,9 @@ def _make_key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyC
             equal,
             greater,
             labels or "",
+            inside or "",
         )
-        for number, option, collation, type_name, deterministic, less, equal, greater, labels in key
+        for number, option, collation, type_name, deterministic, less, equal, greater, labels, inside in key
     )
 
 
