@@ -71,6 +71,8 @@ _ATTEMPT = re.compile(r"connection to server .*? failed: ", re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')
 
 _ADDRESS = "check host and port in the dsn"
+_LOG = "the server's log may say why"
+_LEFT = re.compile("server closed the connection|terminated abnormally")
 _IS_IT_RUNNING = re.compile(r"\s*Is the server running[^?]*\?")
 
 _SPLIT_PASSWORD = re.compile(r"[a-z]+://[^/?]*@[^/?]*@|[a-z]+://[^/?]*/[^?]*@")
@@ -152,7 +154,8 @@ def _from_connect(text: str, dsn: str) -> SourceError:
         return kind(f"the connection cannot be made, {_NOT_SHOWN}", f"check the dsn, {_ENCODING}")
     if _quotes_password(message, dsn):
         return kind(f"the connection cannot be made, {_NOT_SHOWN}", remedy or "check the dsn")
-    return kind(message or "the server cannot be reached", remedy or ("" if by_server else _ADDRESS))
+    left = _LEFT.search(cause) is not None
+    return kind(message or "the server cannot be reached", remedy or (_LOG if left else "" if by_server else _ADDRESS))
 
 
 def _find_remedy(said: str, known: Mapping[str, str]) -> str:

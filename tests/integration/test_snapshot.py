@@ -585,6 +585,20 @@ def test_a_reader_that_fails_says_so_and_tries_again(
     assert "hunter2" not in caplog.text
 
 
+def test_a_reader_whose_session_the_server_ends_says_why(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    database.execute(TABLE + "INSERT INTO t VALUES (1)")
+    consumer = started(database, mode="never", parallel=1)
+    try:
+        ends = TableRequest("public.t", "pg_terminate_backend(pg_backend_pid())")
+        consumer.source.set_snapshots([SnapshotRequest("one", (ends,), asked_at=1.0)])
+        wait_for(lambda: "a snapshot waits" in caplog.text, "the end of the session", 20.0)
+        [shown] = consumer.source.list_snapshots()
+    finally:
+        consumer.source.stop()
+    assert "server closed the connection unexpectedly" in shown.tables[0].reason
+    assert "already closed" not in caplog.text
+
+
 def test_a_chunk_that_ends_with_an_empty_key_is_given_once(database: Database) -> None:
     database.execute(
         "CREATE TABLE t (id text PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"

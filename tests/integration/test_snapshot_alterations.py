@@ -333,4 +333,4 @@ def test_partitions_that_become_their_root_meanwhile_say_what_to_do(database: Da
         consumer.source.stop()
     [shown] = consumer.source.list_snapshots()
     assert "public.one is no longer there, or no longer published under this name" in shown.reason
-    assert "ask for another snapshot" in shown.reason
+    assert "ask for a snapshot of the tables that are streamed now" in shown.reason

@@ -153,6 +153,8 @@ def begin_in(connection: Connection, exported_snapshot: str, statement_timeout: 
 
 def end(connection: Connection) -> None:
     """End the transaction, whatever has become of it."""
+    if connection.closed:  # with the server's reason, which is told by what met it
+        return
     with _translate_errors(connection), connection.cursor() as cursor:
         cursor.execute("ROLLBACK")
 
@@ -362,6 +364,7 @@ _REMEDIES = {
     "42501": "grant the privilege: GRANT SELECT ON the table TO the role",
     "42": "correct the condition (snapshot.where): names outside of pg_catalog need their schema",
     "0A": "leave the table out (snapshot.tables)",
+    "25006": "correct the condition (snapshot.where): it may change nothing",
 }
 """What SQLSTATEs begin with, and what to do."""
 

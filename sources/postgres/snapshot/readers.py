@@ -289,8 +289,8 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         if table is None:
             raise SourceRefused(
                 f"{task.table.table} is no longer there, or no longer published under this name",
-                "ask for another snapshot of the tables that are streamed now, if it was added to a publication again "
-                "or publish_via_partition_root was set",
+                "if it was not dropped, ask for a snapshot of the tables that are streamed now: with a changed "
+                "publish_via_partition_root they are its partitions, or their root",
             )
         if refused := find_missing_key(table) or find_refusal(session, table):
             raise SourceRefused(*refused)
