@@ -115,3 +115,24 @@ def test_n14_tables_that_are_locked_keep_nobody_waiting_and_a_condition_that_wai
     assert severity is Severity.WARNING
     assert problem.startswith("the condition of public.orders was not looked at: somebody holds, or awaits, ACCESS")
     assert found(shop, section) == []
+
+
+@pytest.mark.behaviour("N14")
+def test_n14_limits_of_the_role_and_of_the_database_on_connections_are_found(shop: Database) -> None:
+    role = f"r_{shop.name}"
+    shop.execute(
+        f"CREATE ROLE {role} LOGIN REPLICATION CONNECTION LIMIT 4; GRANT SELECT ON orders TO {role};"
+        f'ALTER DATABASE "{shop.name}" CONNECTION LIMIT 3'
+    )
+    try:
+        dsn = make_dsn(shop.dsn, user=role)
+        assert found(shop, {"tables": ["orders"], "parallel": 2}, dsn=dsn) == [
+            (Severity.WARNING, f"database {shop.name} has 3 free connections, and a snapshot needs 4")
+        ]
+        shop.execute(f'ALTER ROLE {role} CONNECTION LIMIT 3; ALTER DATABASE "{shop.name}" CONNECTION LIMIT 4')
+        assert found(shop, {"tables": ["orders"], "parallel": 2}, dsn=dsn) == [
+            (Severity.WARNING, f"role {role} has 3 free connections, and a snapshot needs 4")
+        ]
+        assert found(shop, {"tables": ["orders"], "parallel": 1}, dsn=dsn) == []
+    finally:
+        shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

@@ -24,6 +24,20 @@ SELECT current_setting('max_connections')::int - current_setting('superuser_rese
     - coalesce(current_setting('reserved_connections', true), '0')::int
     - (SELECT sum(numbackends) FROM pg_stat_database) + (SELECT count(*) FROM pg_stat_replication)
 """
+# Superusers have neither limit. This session ends before those of a snapshot begin.
+_FREE_BY_LIMIT = """
+SELECT format('role %I', rolname), rolconnlimit + 1 - (
+    SELECT count(*) FROM pg_stat_activity WHERE usesysid = me.oid AND backend_type = 'client backend'
+), format('ALTER ROLE %I CONNECTION LIMIT', rolname)
+FROM pg_roles me WHERE rolname = current_user AND NOT rolsuper AND rolconnlimit >= 0
+UNION ALL
+SELECT format('database %I', datname), datconnlimit + 1 - (
+    SELECT count(*) FROM pg_stat_activity WHERE datid = this.oid AND backend_type = 'client backend'
+), format('ALTER DATABASE %I CONNECTION LIMIT', datname)
+FROM pg_database this WHERE datname = current_database() AND datconnlimit >= 0
+    AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user)
+ORDER BY 1
+"""
 _OLD_WRITERS = """
 SELECT 'PID ' || pid, extract(epoch FROM now() - xact_start) / 60, format('SELECT pg_terminate_backend(%%s)', pid)
 FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start < now() - make_interval(mins => %s)
@@ -124,6 +138,13 @@ def _check_free_connections(session: Session, snapshot: SnapshotOptions) -> Iter
             f"the server has {max(0, free)} free connections, and a snapshot needs {needed}",
             "lower snapshot.parallel, or raise max_connections and restart the server",
         )
+    for whose, free_of_it, raise_it in session.read_rows(_FREE_BY_LIMIT):
+        if free_of_it < needed:
+            yield Finding(
+                Severity.WARNING,
+                f"{whose} has {max(0, free_of_it)} free connections, and a snapshot needs {needed}",
+                f"lower snapshot.parallel, or raise the limit: {raise_it} ...",
+            )
 
 
 def _check_old_writers(session: Session) -> Iterator[Finding]:
