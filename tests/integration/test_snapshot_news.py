@@ -80,6 +80,7 @@ def test_whom_a_snapshot_waits_for_is_said_until_they_are_gone(
     caplog.set_level(logging.INFO)
     database.execute(_SCHEMA)
     with database.session() as holder, holder.cursor() as cursor:
+        waits = f"{waits}: PID {holder.info.backend_pid}"
         consumer = _started(database, mode="never", chunkRows=100)
         try:
             if begun:

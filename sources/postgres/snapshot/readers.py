@@ -48,7 +48,13 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.likenesses import list_likenesses
 from sources.postgres.snapshot.requests import NO_KEY, find_keys_refusal, find_missing_key, plan_tables
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal
-from sources.postgres.snapshot.writers import Writers, find_remaining_writers, find_writers
+from sources.postgres.snapshot.writers import (
+    Writers,
+    find_remaining_writers,
+    find_writers,
+    name_lock_holder,
+    name_oldest_writer,
+)
 from sources.snapshot.pace import Pace
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.threads import ReaderThreads
@@ -137,7 +143,9 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             self._schedule.give_up(task, reason=reason)
         except LockNotFree:
             assert isinstance(task, Read | Check)  # noqa: S101 - others lock nothing
-            self._schedule.give_up(task, reason=f"waits for the lock of {task.table.table}, which somebody else has")
+            reason = f"waits for the lock of {task.table.table}, which somebody else has"
+            holder = name_lock_holder(asking, int(task.table.relation))
+            self._schedule.give_up(task, reason=_add_name(reason, holder))
             stopping.wait(_CHUNK_LOCK_SECONDS / 2)
 
     def _plan(self, run: SnapshotRun, session: Session) -> None:
@@ -158,8 +166,9 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         session: Session,
         stopping: threading.Event,
     ) -> None:
-        if not self._is_seen_whole(task, session, stopping):
-            self._schedule.give_up(task, reason=f"waits for transactions that were writing to {task.table.table}")
+        if writers := self._find_writers_left(task, session, stopping):
+            reason = f"waits for transactions that were writing to {task.table.table}"
+            self._schedule.give_up(task, reason=_add_name(reason, name_oldest_writer(session, writers)))
             return
         known = self._tables.pop(task.table.relation, None)
         try:
@@ -228,13 +237,14 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         rows = _make_gone_rows(fence, table, gone)
         self._schedule.bring_keys(task, rows, list_likenesses(table), looked_up)
 
-    def _is_seen_whole(self, task: Read | Check, session: Session, stopping: threading.Event) -> bool:
-        """Whether what was written to the table before it was published is seen, so that it can be read at all.
+    def _find_writers_left(self, task: Read | Check, session: Session, stopping: threading.Event) -> Writers:
+        """Those who keep what was written to the table before it was published from being seen, so that it cannot be
+        read yet.
 
         Asked before the first rows of a table alone: what is written later is streamed.
         """
         if task.order or (isinstance(task, Read) and task.after is not None):
-            return True
+            return Writers(())
         place = task.run.id, task.table.relation
         with self._lock:
             writers = self._writers.get(place)
@@ -250,7 +260,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             self._writers.pop(place, None)
             if left:
                 self._writers[place] = left
-        return not left
+        return left
 
     def _read_keyless(self, task: Read, connection: psycopg2.extensions.connection) -> None:
         """The next rows of a table without key, in the snapshot of the slot. Their order there stands for a key."""
@@ -365,6 +375,10 @@ def _decode_place(after: bytes | None) -> tuple[int, str, int]:
     """Behind which row of which part of a table is read next, and which of the table's rows that is."""
     part, place, number = json.loads(after) if after else (0, "", 0)
     return part, place, number
+
+
+def _add_name(reason: str, who: str) -> str:
+    return f"{reason}: {who}" if who else reason
 
 
 def _describe_hidden(xids: set[int]) -> str:

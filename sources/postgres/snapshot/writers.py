@@ -31,6 +31,24 @@ WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted AND tran
 """
 
 
+# A prepared transaction has no PID.
+_OLDEST_WRITER = """
+SELECT coalesce('PID ' || held.pid, format('the prepared transaction %%L', p.gid))
+FROM pg_catalog.pg_locks held LEFT JOIN pg_catalog.pg_stat_activity a USING (pid)
+LEFT JOIN pg_catalog.pg_prepared_xacts p ON p.transaction = held.transactionid
+WHERE held.locktype = 'transactionid' AND held.mode = 'ExclusiveLock' AND held.granted
+    AND held.transactionid::text::bigint = ANY (%s)
+ORDER BY coalesce(a.xact_start, p.prepared), 1 LIMIT 1
+"""
+_LOCK_HOLDER = f"""
+SELECT coalesce('PID ' || held.pid, 'a prepared transaction') FROM pg_catalog.pg_locks held
+WHERE held.locktype = 'relation' AND held.mode = 'AccessExclusiveLock'
+    AND held.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    AND held.relation IN {PARTITION_TREE.format("%s::bigint::oid")}
+ORDER BY held.granted DESC, held.pid LIMIT 1
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Writers:
     """Transactions in progress that may have changed rows of a table. xids: 32 bits. before: on a standby, which does
@@ -59,3 +77,17 @@ def find_remaining_writers(session: Session, writers: Writers) -> Writers:
     if not writers.xids:
         return writers
     return Writers([int(xid) for (xid,) in session.read_rows(_LEFT, list(writers.xids))])
+
+
+def name_oldest_writer(session: Session, writers: Writers) -> str:
+    """Who has been writing for the longest time, as `PID 4711`; empty where nobody knows."""
+    return _read_name(session.read_rows(_OLDEST_WRITER, list(writers.xids)))
+
+
+def name_lock_holder(session: Session, oid: int) -> str:
+    """Who has, or else awaits, a lock of a table or of its partitions that keeps others from reading; as above."""
+    return _read_name(session.read_rows(_LOCK_HOLDER, oid))
+
+
+def _read_name(found: list[tuple[str]]) -> str:
+    return found[0][0] if found else ""
