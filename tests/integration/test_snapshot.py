@@ -528,7 +528,8 @@ def test_a_table_that_is_locked_does_not_hold_up_the_others(database: Database) 
     [
         ("v::int > 5", "cannot compute with the values of a row (InvalidTextRepresentation, SQLSTATE 22P02)"),
         ("id = (SELECT id FROM public.t)", "more than one row returned by a subquery"),
-        ("lo_create(0) > 0", "cannot execute lo_create() in a read-only transaction"),
+        ("lo_create(0) > 0", "cannot execute lo_create() in a read-only transaction: correct the condition"),
+        ("generate_series(1, 2) = 1", "set-returning functions are not allowed in WHERE: correct the condition"),
     ],
 )
 def test_a_condition_that_fails_on_the_server_ends_the_table_and_shows_no_value(

@@ -363,7 +363,7 @@ _REMEDIES = {
     "22P05": "mend the row, which has a character that UTF-8 does not have, or leave it out (snapshot.where)",
     "42501": "grant the privilege: GRANT SELECT ON the table TO the role",
     "42": "correct the condition (snapshot.where): names outside of pg_catalog need their schema",
-    "0A": "leave the table out (snapshot.tables)",
+    "0A": "correct the condition (snapshot.where) if it has one, or leave the table out (snapshot.tables)",
     "25006": "correct the condition (snapshot.where): it may change nothing",
 }
 """What SQLSTATEs begin with, and what to do."""
