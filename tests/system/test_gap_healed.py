@@ -71,9 +71,11 @@ def _until_done(service: Service) -> None:
 
 def _run_command_of(service: Service) -> None:
     """The command that the service's message names, as it stands there."""
-    found = re.search(r"\(psql-streamer (snapshot start --source db1 --accept-gap)\)", service.tail())
+    found = re.search(r"\(psql-streamer (snapshot start --source db1 --accept-gap [^)]*)\)", service.tail())
     assert found is not None, service.tail()
-    _run(service, shlex.split(found[1]))
+    pasted = shlex.split(found[1])
+    assert pasted[-2:] == ["-config", str(service.config)]
+    _run_pasted(pasted)
 
 
 def _reconcile(service: Service) -> Any:
@@ -82,7 +84,11 @@ def _reconcile(service: Service) -> Any:
 
 
 def _run(service: Service, arguments: list[str]) -> str:
-    command = [sys.executable, "-m", "psql_streamer", *arguments, "-config", str(service.config)]
+    return _run_pasted([*arguments, "-config", str(service.config)])
+
+
+def _run_pasted(arguments: list[str]) -> str:
+    command = [sys.executable, "-m", "psql_streamer", *arguments]
     done = subprocess.run(command, timeout=60, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
