@@ -6,7 +6,7 @@ wrote it, byte for byte, also where Spark's type cannot hold it (and Spark saw n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, cast
@@ -25,25 +25,23 @@ from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.lacking import Mask, merge_masks
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
-from psql_streamer.spark.result_fields import Layout, Stayed, find_source, is_key
+from psql_streamer.spark.result_fields import Layout, find_source, is_key
 
 
 class Survivor(NamedTuple):
     """A column of the result: its values by sorted image, and where its images lack it (None: nowhere).
 
-    make: gives the values, for what `of` says. held: None, or as what the new and the old images hold their values,
-    which need not be made of it.
+    held: None, or as what the new and the old images hold their values, which need not be made of it.
     """
 
     column: Column
-    make: Callable[[int], pa.Array]
+    make: Callable[[], pa.Array]
     absent: Mask | None
     held: tuple[ChosenCells, ChosenCells] | None = None
-    of: int = 0
 
     @property
     def values(self) -> pa.Array:
-        return self.make(self.of)
+        return self.make()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +117,22 @@ class Given:
         texts = self._restore_texts(source, values, kind, passed)
         return _make_survivor(replace(column, name=field.name, key=key), texts, absent)
 
-    def build_held_survivors(self, stayed: Iterable[Stayed]) -> Mapping[int, Survivor]:
-        """The columns that the rule passes on and that did not travel, by their places in the result, if all are held
-        as they were sent: a table may have a thousand of them, in each of its batches.
+    def build_stayed_survivor(self, field: Field, column: Column | None) -> Survivor:
+        """A column that the rule passes on and that did not travel. column: of the result; None: it is not the changes'
+        own.
         """
-        if self.sent.lacking.absent or self.sent.read:
-            return {}
-        make, (new, old) = self._make_kept, self.held
-        return {
-            at: Survivor(column, make, None, (new[source], old[source]), source)
-            for at, source, column in stayed
-            if type(new[source]) is ChosenCells is type(old[source])
-        }
-
-    def build_stayed_survivor(self, field: Field, stayed: Stayed | None) -> Survivor:
-        """A column that the rule passes on and that did not travel. stayed: None where it is not the changes' own."""
         source, sent = cast(int, field.source), self.sent
-        if stayed is None:
+        if column is None:
             return _make_computed_survivor(field.name, False, self._select_images(sent.select_column(source)), None)
-        column = stayed.column
         absent = self._find_absent_of_passed(source) if sent.lacking.absent else None
         if sent.read and source in sent.read:
             return _make_computed_survivor(field.name, column.key, self._select_images(sent.read[source]), absent)
-        return Survivor(column, partial(self._make_passed, absent), absent, self._find_held(source), source)
+        return Survivor(column, partial(self._make_passed, source, absent), absent, self._find_held(source))
 
-    def _make_passed(self, absent: Mask | None, source: int) -> pa.Array:
-        return _make_absent_null(self._make_kept(source), absent)
-
-    def _make_kept(self, source: int) -> pa.Array:
+    def _make_passed(self, source: int, absent: Mask | None) -> pa.Array:
         sent = self.sent
         kept = sent.typed if isinstance(sent.changes.columns[source].type, ArrowType) else sent.texts
-        return self._select_images(kept[source])
+        return _make_absent_null(self._select_images(kept[source]), absent)
 
     def _find_held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
         """None where they are held as arrays."""
@@ -220,7 +203,7 @@ def _make_computed_survivor(name: str, key: bool, values: pa.Array, absent: Mask
 
 def _make_survivor(column: Column, values: pa.Array, absent: Mask | None) -> Survivor:
     found = _make_absent_null(values, absent)
-    return Survivor(column, lambda _: found, absent)
+    return Survivor(column, lambda: found, absent)
 
 
 def _make_absent_null(values: pa.Array, absent: Mask | None) -> pa.Array:

@@ -24,7 +24,6 @@ from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.failures import RowsRefused
 from psql_streamer.spark.kept import Kept, find_unjudged_images
-from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
 from psql_streamer.spark.parts import Elements, number_keys, pair
 from psql_streamer.spark.result_columns import Given, Survivor
@@ -66,7 +65,25 @@ def receive(
     if len(back):
         _refuse_without_key(sent, fields, where)
     given = Given.from_images(sent, images, np.isin(images, back), layout)
-    survivors, directions = _collect_columns(given, came, lineage, result, where)
+    survivors, directions = [], []
+    for at, (field, kind) in enumerate(zip(fields, layout.kinds, strict=True)):
+        if kind is Kind.DIRECTION:
+            directions.append(
+                (field, *given.build_direction(field, came.sort_column(result, at), _find_reads(lineage, at)))
+            )
+        elif kind is Kind.OURS:
+            continue
+        elif result.has_stayed(at):
+            survivors.append(given.build_stayed_survivor(field, layout.passed.get(at)))
+        else:
+            survivor = given.build_survivor(
+                field, given.complete(field, came.sort_column(result, at)), _find_reads(lineage, at)
+            )
+            survivors.append(survivor)
+            if field.source is None:
+                _refuse_broken_texts(given, survivor, where)
+                if survivor.column.key:
+                    _refuse_lost_keys(given, field, survivor, where)
     said = read_directions(directions, len(images), where)
     if said.addresses is not None:
         refuse_rows(sent, images, find_refused(said.addresses), where)
@@ -86,35 +103,6 @@ def receive(
         images,
         _count_unaddressed(said, kept),
     )
-
-
-def _collect_columns(
-    given: Given, came: Came, lineage: Lineage, result: Result, where: str
-) -> tuple[list[Survivor], list[tuple[Field, pa.Array, Mask | None]]]:
-    """The columns that are part of events, and those that say where these go."""
-    survivors, directions = [], []
-    held = given.build_held_survivors(one for at, one in given.layout.passed.items() if result.has_stayed(at))
-    for at, (field, kind) in enumerate(zip(lineage.fields, given.layout.kinds, strict=True)):
-        if at in held:
-            survivors.append(held[at])
-        elif kind is Kind.DIRECTION:
-            directions.append(
-                (field, *given.build_direction(field, came.sort_column(result, at), _find_reads(lineage, at)))
-            )
-        elif kind is Kind.OURS:
-            continue
-        elif result.has_stayed(at):
-            survivors.append(given.build_stayed_survivor(field, given.layout.passed.get(at)))
-        else:
-            survivor = given.build_survivor(
-                field, given.complete(field, came.sort_column(result, at)), _find_reads(lineage, at)
-            )
-            survivors.append(survivor)
-            if field.source is None:
-                _refuse_broken_texts(given, survivor, where)
-                if survivor.column.key:
-                    _refuse_lost_keys(given, field, survivor, where)
-    return survivors, directions
 
 
 def _choose_addresses(given: Given, said: Directed, came: Came) -> pa.StructArray | None:
@@ -241,20 +229,6 @@ def _build_image(
     images = given.images[elements]
     is_old = bool(len(images)) and int(images[0]) >= len(changes.after)
     places = images - len(changes.after) if is_old else images
-    held = _select_held(survivors, elements, places, is_old)
-    absent = {
-        at: survivor.absent[elements]
-        for at, survivor in enumerate(survivors)
-        if survivor.absent is not None and survivor.absent[elements].any()
-    }
-    directed = None if addresses is None or not len(elements) else _select_elements(addresses, elements)
-    return Image(Columns(held), rows, absent, directed)
-
-
-def _select_held(
-    survivors: Sequence[Survivor], elements: Index, places: Index, is_old: bool
-) -> list[pa.Array | ChosenCells]:
-    """What an image holds. places: of the elements among the images of before that have the same kind."""
     held: list[pa.Array | ChosenCells] = []
     firsts, chosen, none = None, places, None  # the columns of an image share them
     for survivor in survivors:
@@ -264,10 +238,16 @@ def _select_held(
         values, of, behind = survivor.held[is_old]
         if of is not firsts:
             firsts, chosen = of, of[places]
-        if not len(places):
+        if not len(chosen):
             none = none or ChosenCells(values, chosen, 0)  # columns without elements are alike
         held.append(none or ChosenCells(values, chosen, behind))
-    return held
+    absent = {
+        at: survivor.absent[elements]
+        for at, survivor in enumerate(survivors)
+        if survivor.absent is not None and survivor.absent[elements].any()
+    }
+    directed = None if addresses is None or not len(elements) else _select_elements(addresses, elements)
+    return Image(Columns(held), rows, absent, directed)
 
 
 def _select_elements(values: pa.Array, elements: Index) -> pa.Array:
