@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.cells import join_arrays
+from psql_streamer.events.plans import number_names
 from psql_streamer.events.records import WHOLE, Records
 from psql_streamer.events.timestamps import Timestamps, choose_timestamps
 from psql_streamer.model import NO_RECORD_TIME, Index, Kind, Marker, RowOp, SourceInfo
@@ -106,8 +107,8 @@ def encode_singles(op: Marker, singles: Iterable[Single], timestamps: Timestamps
     each = list(singles)
     if not each:
         return
-    topic_names, topics = _number(one.topic for one in each)
-    table_names, tables = _number(one.table for one in each)
+    topic_names, topics = number_names(one.topic for one in each)
+    table_names, tables = number_names(one.table for one in each)
     wanted = [{} if one.headers is None else {"seq": str(one.seq), "op": op.action, **one.headers} for one in each]
     yield Encoded(
         topic_names,
@@ -128,13 +129,6 @@ def encode_singles(op: Marker, singles: Iterable[Single], timestamps: Timestamps
         },
         timestamps=choose_timestamps(timestamps, np.array([one.moment for one in each], np.int64)),
     )
-
-
-def _number(names: Iterable[str]) -> tuple[Sequence[str], NDArray[np.int32]]:
-    """Each name once, and which of them each is."""
-    numbers: dict[str, int] = {}
-    which = [numbers.setdefault(name, len(numbers)) for name in names]
-    return tuple(numbers), np.array(which, np.int32)
 
 
 def assemble(parts: list[Encoded], source: SourceInfo) -> Records:

@@ -100,18 +100,19 @@ def _is_key_unusual(row: FewRow, way: Way) -> bool:
 
 
 def _assemble_records(batch: Batch, written: Sequence[_Written]) -> Records:
-    topics, tables = number_names(one.topic for one in written), number_names(one.table for one in written)
+    topic_names, topics = number_names(one.topic for one in written)
+    table_names, tables = number_names(one.table for one in written)
     return Records(
         source=batch.source,
-        topic_names=tuple(topics),
-        topics=np.array([topics[one.topic] for one in written], np.int32),
+        topic_names=topic_names,
+        topics=topics,
         keys=pa.array([one.key for one in written], pa.binary()),
         values=pa.array([one.value for one in written], pa.binary()),
         commit=np.array([one.commit for one in written], np.uint64),
         seq=np.array([one.seq for one in written], np.int64),
         op=np.array([one.op for one in written], np.uint8),
-        table_names=tuple(tables),
-        tables=np.array([tables[one.table] for one in written], np.int32),
+        table_names=table_names,
+        tables=tables,
         headers={
             header: pa.array([_encode_text(one.headers.get(header)) for one in written], pa.binary())
             for header in order_headers({header for one in written for header in one.headers})

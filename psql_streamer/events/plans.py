@@ -155,6 +155,8 @@ class SourcePlans:
         return plans
 
 
-def number_names(names: Iterable[str]) -> dict[str, int]:
-    """Each name once, in the order in which they come, with its place."""
-    return {name: place for place, name in enumerate(dict.fromkeys(names))}
+def number_names(names: Iterable[str]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Each name once, in the order in which they come, and which of them each is."""
+    numbers: dict[str, int] = {}
+    which = [numbers.setdefault(name, len(numbers)) for name in names]
+    return tuple(numbers), np.array(which, np.int32)

@@ -96,9 +96,8 @@ class SessionShapes:
         if len(oids) and not np.count_nonzero(oids != oids[0]):
             return np.full(len(oids), self._numbers.get(int(oids[0]), -1), np.int32)
         if self._by_oid is None:
-            if len(oids) < len(
-                self._numbers
-            ):  # sorting all of them for a few rows would be the dearest part of a block
+            # Sorting all of them for a few rows would be the dearest part of a block.
+            if len(oids) < len(self._numbers):
                 return np.array([self._numbers.get(oid, -1) for oid in oids.tolist()], np.int32)
             known = np.array(sorted(self._numbers), np.int64)
             self._by_oid = known, np.array([self._numbers[oid] for oid in known.tolist()], np.int32)

@@ -199,10 +199,11 @@ class SparkHandler(Handler):
         self._lookups.keep()
         self._note(ruled, done, time.monotonic() - began)
         made = tuple(changes for result in done for changes in result.made)
+        joined = [table for result in done for table in result.cells]
         return replace(
             batch,
             nbytes=batch.nbytes + self._portions.note(cells.rows, made),
-            changes=_replace_ruled(batch, has_rule, done),
+            changes=_replace_ruled(batch.changes, cells, has_rule, made, joined),
             rejections=(*batch.rejections, *(rejection for result in done for rejection in result.rejections)),
         )
 
@@ -403,18 +404,25 @@ class SparkHandler(Handler):
         self._state = Status(True, f"{self._engine}, last batch: {what}")
 
 
-def _replace_ruled(batch: Batch, has_rule: NDArray[np.bool_], done: Sequence[RuleResult]) -> Sequence[Changes]:
-    """The changes of the batch, with what the rules made of those of the shapes that have one."""
-    made = tuple(changes for result in done for changes in result.made)
-    joined = [table for result in done for table in result.cells]
-    if isinstance(batch.changes, FewRows):
-        few = replace_shapes(batch.changes, has_rule.tolist(), [*made, *chain.from_iterable(joined)])
-        if few is not None and few.rows <= batching.FEW_ROWS:
+def _replace_ruled(
+    given: Sequence[Changes],
+    cells: CellTable,
+    has_rule: NDArray[np.bool_],
+    made: tuple[Changes, ...],
+    joined: Sequence[CellTable],
+) -> Sequence[Changes]:
+    """The changes of a batch, with what the rules made in place of those of the shapes that have one.
+
+    cells: the changes as a table. made: of single tables. joined: of several tables at once.
+    """
+    apart = np.count_nonzero(~has_rule[cells.shape]) + sum(table.rows for table in joined)
+    if isinstance(given, FewRows) and apart + sum(map(len, made)) <= batching.FEW_ROWS:
+        few = replace_shapes(given, has_rule.tolist(), [*made, *chain.from_iterable(joined)])
+        if few is not None:
             return few
-    tables = [convert_to_cells(batch.changes).drop_shapes(has_rule), *joined]
-    if not any(table.rows for table in tables):
+    if not apart:
         return made
-    return CellTable.merge([*tables, CellTable.from_changes(made)])
+    return CellTable.merge([cells.drop_shapes(has_rule), *joined, CellTable.from_changes(made)])
 
 
 def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
