@@ -113,9 +113,10 @@ class HeldChunk:
         self._left = np.ones(len(rows), np.bool_)
 
     @property
-    def size(self) -> int:
-        """Bytes of its rows."""
-        return self.rows.size if self.rows else 0
+    def waiting_bytes(self) -> int:
+        """Bytes of its rows that are not given yet."""
+        count = len(self._left)
+        return self.rows.size * (count - self._given) // count if self.rows and count else 0
 
     @property
     def mark(self) -> Any:
@@ -142,15 +143,9 @@ class HeldChunk:
         width = max(1, rows.size // max(1, count))
         end = min(count, begin + max(1, min(most_rows, most_bytes // width)))
         self._given = end
-        chosen = pa.array(np.flatnonzero(self._left[begin:end]) + begin)
-        return Piece(
-            rows.relation,
-            [column.take(chosen) for column in rows.columns],
-            self._keys.take(chosen),
-            width * len(chosen),
-            self._keys[end - 1].as_py() if end > begin else None,
-            end == count,
-        )
+        *columns, keys = _select([*rows.columns, self._keys], self._left, begin, end)
+        behind = self._keys[end - 1].as_py() if end > begin else None
+        return Piece(rows.relation, columns, keys, width * len(keys), behind, end == count)
 
     def _take_out_keys(self, fence: Line) -> list[bytes]:
         notes, self._notes = self._notes, []
@@ -184,6 +179,14 @@ class HeldChunk:
         self._left &= ~gone
         self.stale += int(np.count_nonzero(gone))
         return gone
+
+
+def _select(columns: Sequence[pa.Array], left: NDArray[np.bool_], begin: int, end: int) -> Sequence[pa.Array]:
+    """The values of the rows between two that are left."""
+    if left[begin:end].all():
+        return [column.slice(begin, end - begin) for column in columns]
+    chosen = pa.array(np.flatnonzero(left[begin:end]) + begin)
+    return [column.take(chosen) for column in columns]
 
 
 def _is_same(one: Relation, other: Relation) -> bool:

@@ -33,7 +33,7 @@ class SnapshotsBesideStream(Generic[R, G]):
     def __init__(self, name: str, options: SnapshotOptions, given: G) -> None:
         self._waker = Waker()
         self._news = News(name)
-        self._schedule = Schedule(options.chunk_bytes, options.parallel, self._waker.wake, self._news, given)
+        self._schedule = Schedule(options.chunk_bytes, self._waker.wake, self._news, given)
         self._own = OwnSnapshots(options)
         self._stream_is_next = True
         self._given_behind: tuple[int, int] | None = None

@@ -21,7 +21,7 @@ _POSTED_AT_ONCE = 5000
 
 class Chooser:
     """Its owner locks it. given: what the stream has given. late: changes that chunks may not see yet. most_held: bytes
-    of the chunks that are held. nudge: whether the server is to be made to write out its WAL.
+    of rows that wait to be given, from which no more are read. nudge: whether the server is to write out its WAL.
     """
 
     def __init__(self, runs: Runs, given: Given, late: LateChanges, most_held: int) -> None:

@@ -147,8 +147,8 @@ class Runs:
         return self._work.setdefault((run.id, table.table), TableWork(read_key=table.key))
 
     def measure_held_bytes(self) -> int:
-        """Of all chunks."""
-        return sum(chunk.held.size for one in self._work.values() for chunk in one.chunks)
+        """Of the rows of all chunks that are not given yet."""
+        return sum(chunk.held.waiting_bytes for one in self._work.values() for chunk in one.chunks)
 
     def drop_work(self) -> None:
         """Nothing is ahead of the state any more."""

@@ -37,28 +37,25 @@ from sources.snapshot.showing import choose_main_run, show
 from sources.snapshot.waits import Waits
 from sources.snapshot.work import Check, Chunk, GivenPiece, Plan, Read, Task
 
-_CHUNKS_AHEAD = 2
-"""Chunks of the allowed size that may be held, for each reader."""
-
 G = TypeVar("G", bound=Given)
 Answer = TypeVar("Answer")
 
 
 class Schedule(Generic[G]):
-    """The snapshots of a source. most_bytes: what a chunk may hold. readers: how many there are.
+    """The snapshots of a source. most_held: bytes of rows that wait to be given, from which no more are read.
 
     wake_source: called when something may be given, from any thread. news: told what happens. given: what the stream
     has given, told here.
     """
 
-    def __init__(self, most_bytes: int, readers: int, wake_source: Callable[[], None], news: News, given: G) -> None:
+    def __init__(self, most_held: int, wake_source: Callable[[], None], news: News, given: G) -> None:
         self._news = news
         self._wake_source = wake_source
         self._condition = threading.Condition()
         self._given = given
         self._late = LateChanges()
         self._runs = Runs(news, self._condition.notify_all)
-        self._chooser = Chooser(self._runs, given, self._late, most_bytes * readers * _CHUNKS_AHEAD)
+        self._chooser = Chooser(self._runs, given, self._late, most_held)
         self._giver = Giver(self._runs, given)
         self._waits = Waits(news)
         self._broken_off = ""

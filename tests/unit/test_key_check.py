@@ -33,7 +33,7 @@ def documents(*ids: int) -> tuple[bytes, ...]:
 
 def asked(tables: bool = True) -> Schedule[Delivered]:
     """A snapshot of keys whose table is known."""
-    schedule = Schedule(1 << 20, 1, lambda: None, News("db1"), Delivered())
+    schedule = Schedule(1 << 20, lambda: None, News("db1"), Delivered())
     schedule.set_requests([SnapshotRequest("one", (TableRequest("public.t"),), keys=KeyForm.JSON)])
     plan = schedule.wait_for_task(0)
     assert isinstance(plan, Plan)

@@ -32,9 +32,9 @@ FENCE = Fence(xmin=100, xmax=100, xip=(), lsn=5000, at_us=0)
 LATER = 100
 
 
-def scheduled() -> tuple[Schedule[Delivered], Read]:
+def scheduled(most_held: int = 1 << 20) -> tuple[Schedule[Delivered], Read]:
     """With the first task of one table."""
-    schedule = Schedule(1 << 20, 1, lambda: None, News("db1"), Delivered())
+    schedule = Schedule(most_held, lambda: None, News("db1"), Delivered())
     schedule.add(SnapshotRun("one", False, 0.0))
     plan = schedule.wait_for_task(0)
     assert isinstance(plan, Plan)
@@ -53,8 +53,8 @@ def bring(schedule: Schedule[Delivered], task: Read, *ids: int, last: bool = Fal
     schedule.bring(task, ReadRows(FENCE, RELATION, [keys], keys, 100, '[[["id", 23]], []]'), keys[-1].as_py(), last)
 
 
-def given(schedule: Schedule[Delivered], reached: int = 5000) -> list[int]:
-    found = schedule.take_next_piece(reached, 100, 1 << 20)  # type: ignore[arg-type]
+def given(schedule: Schedule[Delivered], reached: int = 5000, most_rows: int = 100) -> list[int]:
+    found = schedule.take_next_piece(reached, most_rows, 1 << 20)  # type: ignore[arg-type]
     return [] if found is None else [int(key) for key in found.piece.keys.to_pylist()]
 
 
@@ -84,6 +84,14 @@ def test_what_the_stream_gives_between_the_task_and_the_rows_counts() -> None:
     bring(schedule, task, 1, 2, 3)
     stream(schedule, LATER + 1, 3)
     assert given(schedule) == [1]
+
+
+def test_rows_are_read_ahead_as_many_as_may_wait_to_be_given() -> None:
+    schedule, task = scheduled(most_held=60)
+    bring(schedule, task, 1, 2)
+    assert schedule.wait_for_task(0) is None, "100 bytes wait"
+    assert given(schedule, most_rows=1) == [1]
+    assert isinstance(schedule.wait_for_task(0), Read), "50 bytes wait"
 
 
 def test_a_truncate_while_rows_are_held_leaves_none() -> None:
