@@ -637,8 +637,9 @@ class Sink(ABC):
         """Counters for /stats, by names of the sink's own.
 
         Names that metrics read; a value of another type is in /stats alone. Numbers: events, bytes, batches,
-        dead_lettered, excluded, transactions, transactions_written_again, request_bytes. Numbers, or numbers by names:
-        skipped (table -> changes), nulled (column -> values). The service has queue_bytes and queue_limit_bytes.
+        dead_lettered, excluded, uncompressed, transactions, transactions_written_again, request_bytes. Numbers, or
+        numbers by names: skipped (table -> changes), nulled (column -> values). The service has queue_bytes and
+        queue_limit_bytes.
         """
 
     def set_debug(self, on: bool) -> None:

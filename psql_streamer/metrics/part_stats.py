@@ -159,6 +159,13 @@ PART_STATS = (
     PartStat("sink", "excluded", CounterMetricFamily, "sink_excluded", "Changes of tables that the sink leaves out."),
     PartStat(
         "sink",
+        "uncompressed",
+        CounterMetricFamily,
+        "sink_uncompressed",
+        "Records that were sent as they are, because compressing makes them no smaller.",
+    ),
+    PartStat(
+        "sink",
         "request_bytes",
         GaugeMetricFamily,
         "sink_request_bytes",

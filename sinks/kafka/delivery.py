@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from psql_streamer.batching import DELIVERY_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka.clients import Clients
+from sinks.kafka.compression import UNCOMPRESSED, Compression
 from sinks.kafka.errors import REFUSED, REJECTED, make_sink_error
 from sinks.kafka.first_requests import select_first_requests
 from sinks.kafka.librdkafka import is_idempotent
@@ -63,7 +64,9 @@ class Delivery:
         self._standstills = 0
         self._size = RequestSize(properties, log)
         self._is_idempotent = is_idempotent(properties)
+        self._compression = Compression(properties)
         self._producer = self._make_producer({})
+        self._plain: Clients | None = None
         self._single: Clients | None = None
 
     def deliver(self, shipment: Shipment) -> Rejections:
@@ -120,6 +123,9 @@ class Delivery:
     def close(self) -> None:
         """Forget what is not delivered, and disconnect."""
         self._producer.close()
+        if self._plain is not None:
+            self._plain.close()
+            self._plain = None
         self._close_single()
 
     @contextmanager
@@ -140,10 +146,26 @@ class Delivery:
         if not shipment.singly:
             if self._has_other_size:
                 self.abandon()
-            return self._producer
+            return self._choose_by_compression(shipment)
         if self._single is None:
             self._single = self._make_producer(ONE_A_REQUEST)
         return self._single
+
+    def _choose_by_compression(self, shipment: Shipment) -> Clients:
+        """One that does not compress what that makes no smaller. Nothing is under way, so the order is kept."""
+        if shipment.is_compressed is None:
+            shipment.is_compressed = self._compression.makes_smaller(shipment.records)
+        if self._plain is None and not shipment.is_compressed:
+            self._plain = self._make_producer(UNCOMPRESSED)
+        if self._plain is None:
+            return self._producer
+        chosen, other = (self._producer, self._plain) if shipment.is_compressed else (self._plain, self._producer)
+        try:
+            other.poll()  # or what it says would wait for ever
+        except KafkaException:
+            self.abandon()
+            return self._choose_by_compression(shipment)
+        return chosen
 
     def _close_single(self) -> None:
         if self._single is not None:

@@ -24,7 +24,7 @@ class Shipment:
     """Every record waits, is under way, is acknowledged, or is rejected for good; an error makes it wait again.
 
     singly: one record a request. rejected: index of a record -> why Kafka never takes it. client: has what is under
-    way, and no other one can say what became of it.
+    way, and no other one can say what became of it. is_compressed: whether its requests are; None: not known yet.
     """
 
     def __init__(self, records: Outgoing, singly: bool = False) -> None:
@@ -32,6 +32,7 @@ class Shipment:
         self.singly = singly
         self.rejected: dict[int, KafkaError] = {}
         self.client: Clients | None = None
+        self.is_compressed: bool | None = None
         self._waiting = np.ones(len(records), np.bool_)
         self._under_way = np.zeros(len(records), np.bool_)
         self._failed: list[Failed] = []

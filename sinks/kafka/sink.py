@@ -74,7 +74,7 @@ class KafkaSink(Sink):
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._writer = BatchWriter(options, self._encoder, self._log)
         self._state = Status(True, "not started")
-        names = ("events", "bytes", "batches", "excluded", "dead_lettered", "retries")
+        names = ("events", "bytes", "batches", "excluded", "dead_lettered", "uncompressed", "retries")
         self._counts = dict.fromkeys((*names, "transactions") if options.exactly_once else names, 0)
         self._skipped = NameCounts(_MOST_NAMES)
         self._skipped_messages = NameCounts(MOST_PREFIXES)
@@ -139,6 +139,8 @@ class KafkaSink(Sink):
         with self._note_failures():
             unfinished = self._begin_or_resume(batches)
             self._writer.write(*self._require_started(), unfinished)
+        if unfinished.shipment.is_compressed is False:
+            self._counts["uncompressed"] += len(unfinished.shipment.records)
         self._unfinished = None
         self._note_written(unfinished.begun, started)
 
@@ -200,10 +202,10 @@ class KafkaSink(Sink):
         return self._state
 
     def stats(self) -> Stats:
-        """events and bytes acknowledged, batches, dead_lettered, retries; with exactlyOnce transactions and
-        transactions_written_again; excluded and, by table, skipped: changes that have no topic, as it was wanted or for
-        want of a rule; nulled: values that the format cannot hold, by column; request_bytes: the most that a request
-        has, where a topic takes no larger ones.
+        """events and bytes acknowledged, batches, dead_lettered, uncompressed records, retries; with exactlyOnce
+        transactions and transactions_written_again; excluded and, by table, skipped: changes that have no topic, as it
+        was wanted or for want of a rule; nulled: values that the format cannot hold, by column; request_bytes: the most
+        that a request has, where a topic takes no larger ones.
 
         Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
