@@ -306,6 +306,8 @@ def test_tables_that_cannot_be_held_against_the_stream_are_named(schema: Schema)
             consumer.source.review_snapshot(SnapshotRequest("a", (TableRequest("nowhere"),)))
         with pytest.raises(SourceRefused, match="semicolon"):
             consumer.source.review_snapshot(SnapshotRequest("a", (TableRequest("t", "1; DROP TABLE t"),)))
+        with pytest.raises(SourceRefused, match=r"the server refuses the condition of .*Unknown column .*idd"):
+            consumer.source.review_snapshot(SnapshotRequest("a", (TableRequest("t", "idd > 5"),)))
 
 
 def test_an_account_that_may_not_read_is_told_what_to_grant(schema: Schema) -> None:

@@ -314,6 +314,32 @@ def test_a_condition_that_reaches_out_of_its_place_is_refused(database: Database
         consumer.source.stop()
 
 
+@pytest.mark.parametrize("table", ["public.t", "t*"])
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("idd > 5", 'the server refuses the condition of public.t: column "idd" does not exist'),
+        ("v", "argument of WHERE must be type boolean"),
+        ("id IN (SELECT id FROM others)", 'relation "others" does not exist: .* need their schema'),
+    ],
+)
+def test_a_condition_that_the_server_refuses_is_refused_when_it_is_asked_for(
+    database: Database, table: str, where: str, reason: str
+) -> None:
+    database.execute(TABLE + "CREATE TABLE others (id int); CREATE TABLE too (v text)")
+    database.execute("ALTER PUBLICATION p ADD TABLE too")
+    consumer = started(database, mode="never")
+    try:
+        with pytest.raises(SourceRefused, match=reason):
+            consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest(table, where),)))
+        with database.session() as other, other.cursor() as cursor:
+            cursor.execute("LOCK TABLE t")
+            consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest(table, "id > 5"),)))
+        consumer.source.review_snapshot(SnapshotRequest("x", (TableRequest(table, "id > 5 -- and so on"),)))
+    finally:
+        consumer.source.stop()
+
+
 @pytest.mark.behaviour("N5")
 def test_tables_without_a_key_come_before_the_stream_at_the_first_start(database: Database) -> None:
     database.execute(

@@ -11,8 +11,16 @@ from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.table_patterns import TablePatterns
 from sources.mysql.server import Session
 from sources.mysql.snapshot.options import SnapshotOptions
-from sources.mysql.snapshot.requests import GRANT, SEES_NOTHING, Wanted, may_read, require_states
-from sources.mysql.snapshot.selects import select_condition, select_nothing
+from sources.mysql.snapshot.requests import (
+    GRANT,
+    SEES_NOTHING,
+    Wanted,
+    find_condition_error,
+    may_read,
+    prepare_conditions,
+    require_states,
+)
+from sources.mysql.snapshot.selects import select_nothing
 from sources.mysql.snapshot.tables import SnapshotTable, list_snapshot_tables
 from sources.snapshot.options import SnapshotMode
 
@@ -28,7 +36,7 @@ def check_snapshot(asking: Session, options: SnapshotOptions, wanted: Wanted) ->
     except SourceRefused as error:
         yield Finding(Severity.WARNING, f"{error.what}: no snapshot is taken", error.remedy)
         return
-    asking.read_rows("SET SESSION sql_mode = ''")  # conditions mean what they mean to the sessions that read
+    prepare_conditions(asking)
     streamed = list_snapshot_tables(asking, wanted)
     if not streamed and not may_read(asking):
         yield Finding(Severity.WARNING, f"{SEES_NOTHING}: the snapshot is of none", GRANT)
@@ -69,16 +77,9 @@ def _check_table(asking: Session, options: SnapshotOptions, table: SnapshotTable
         )
         return
     condition = options.find_condition(table.relation.schema, table.relation.table)
-    if condition:
-        yield from _check_condition(asking, table, condition)
-
-
-def _check_condition(asking: Session, table: SnapshotTable, condition: str) -> Iterator[Finding]:
-    try:
-        asking.read_rows(f"EXPLAIN {select_condition(table, condition)}")
-    except pymysql.Error as error:
+    if condition and (told := find_condition_error(asking, table, condition)):
         yield Finding(
             Severity.ERROR,
-            f"the server refuses the condition of {table.relation} (error {error.args[0]}): {error.args[-1]}",
+            f"the server refuses the condition of {table.relation} {told}",
             "correct snapshot.where",
         )

@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+import pymysql
+
 from psql_streamer.errors import SourceRefused
 from psql_streamer.snapshot.progress import TableRun
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
 from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.mysql.server import Session
 from sources.mysql.snapshot.conditions import require_condition
+from sources.mysql.snapshot.selects import select_condition
 from sources.mysql.snapshot.tables import SnapshotTable, list_snapshot_tables
 from sources.snapshot.conditions import require_requested
+
+_LOCK_SECONDS = 1
+"""The time for which a condition's table is waited for."""
+_LOCK_WAIT_TIMEOUT = 1205
 
 Wanted = Callable[[str, str], bool]
 
@@ -72,6 +79,7 @@ def review(asking: Session, request: SnapshotRequest, wanted: Wanted) -> None:
     """
     require_requested(request.tables, require_condition)
     require_states(asking)
+    prepare_conditions(asking)
     found = find_tables(asking, request.tables, wanted)
     names = {name for table, _ in found for name in (str(table.relation), table.relation.table)}
     for one in request.tables:
@@ -82,7 +90,24 @@ def review(asking: Session, request: SnapshotRequest, wanted: Wanted) -> None:
             )
     if not found:
         raise SourceRefused("none of these tables is streamed and seen", f"name others, or {GRANT}")
-    for table, _ in found:
+    for table, where in found:
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
         if exactly and table.refusal:
             raise SourceRefused(*table.refusal)
+        if where and not table.refusal and (told := find_condition_error(asking, table, where)):
+            raise SourceRefused(f"the server refuses the condition of {table.relation} {told}", "correct the condition")
+
+
+def prepare_conditions(asking: Session) -> None:
+    """Conditions mean to this session what they mean to those that read, and it does not wait long for tables."""
+    asking.read_rows(f"SET SESSION sql_mode = '', lock_wait_timeout = {_LOCK_SECONDS}")
+
+
+def find_condition_error(asking: Session, table: SnapshotTable, condition: str) -> str:
+    """Why the server refuses a condition; empty for one that it takes, or whose table is locked. Nothing is read."""
+    try:
+        asking.read_rows(f"EXPLAIN {select_condition(table, condition)}")
+    except pymysql.Error as error:
+        if error.args[0] != _LOCK_WAIT_TIMEOUT:
+            return f"(error {error.args[0]}): {error.args[-1]}"
+    return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import psycopg2
 import psycopg2.errors
 
 from psql_streamer.interfaces import Finding, Severity
@@ -12,8 +11,8 @@ from psql_streamer.table_patterns import TablePatterns
 from sources.postgres.catalog import Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOptions
-from sources.postgres.snapshot.selects import select_condition
-from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal, list_snapshot_tables
+from sources.postgres.snapshot.requests import find_condition_error, pin_names
+from sources.postgres.snapshot.tables import SnapshotTable, find_refusal, list_snapshot_tables
 
 _BESIDE_CHUNKS = 2
 """Connections of a source beside those that read chunks: its walsender is none of them."""
@@ -49,17 +48,13 @@ ORDER BY 2 DESC LIMIT 3
 """
 _OLD_MINUTES = 5
 
-_LOCK_SECONDS = 1
-"""The time for which a condition's table is waited for."""
-
 
 def check_snapshot(session: Session, options: PostgresOptions) -> Iterator[Finding]:
     """What would keep tables from being read, or hold the snapshot up; nothing where none is to be taken."""
     snapshot = options.snapshot
     if snapshot.mode is SnapshotMode.NEVER:
         return
-    # Names mean to the server what they mean to the sessions that read.
-    session.read_rows("SELECT set_config('search_path', '', false)")
+    pin_names(session)
     # Not their row filters, for which the server waits for the locks of all tables.
     published = list_snapshot_tables(session, options.publications, lambda _: None, filters=False)
     wanted = [table for table in published if snapshot.wants(table.relation.schema, table.relation.table)]
@@ -107,10 +102,8 @@ def _check_table(
 def _check_condition(
     session: Session, publications: Sequence[str], table: SnapshotTable, condition: str
 ) -> Iterator[Finding]:
-    session.read_rows("SELECT set_config('lock_timeout', %s, false)", f"{_LOCK_SECONDS}s")
     try:
-        as_it_is = describe_shape(session, table.oid, publications, lambda _: None) or table
-        session.read_rows(f"EXPLAIN {select_condition(as_it_is, condition)}")
+        error = find_condition_error(session, publications, table, condition)
     except psycopg2.errors.LockNotAvailable:
         yield Finding(
             Severity.WARNING,
@@ -118,16 +111,13 @@ def _check_condition(
             "that are in the way",
             "check again when they are free: SELECT * FROM pg_locks WHERE mode = 'AccessExclusiveLock' names the PID",
         )
-    except psycopg2.Error as error:
-        if error.pgcode is None:
-            raise
+        return
+    if error is not None:
         yield Finding(
             Severity.ERROR,
             f"the server refuses the condition of {table.relation}: {error.diag.message_primary}",
             "correct snapshot.where: names outside of pg_catalog need their schema",
         )
-    finally:
-        session.read_rows("SELECT set_config('lock_timeout', '0', false)")
 
 
 def _check_free_connections(session: Session, snapshot: SnapshotOptions) -> Iterator[Finding]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+import psycopg2
+import psycopg2.errors
+
 from psql_streamer.errors import SourceRefused
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.snapshot.progress import TableRun
@@ -12,8 +15,12 @@ from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.postgres.catalog import Session
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.conditions import require_condition
+from sources.postgres.snapshot.selects import select_condition
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal, list_snapshot_tables
 from sources.snapshot.conditions import require_requested
+
+_LOCK_SECONDS = 1
+"""The time for which a condition's table is waited for."""
 
 NO_KEY = (
     "has neither a primary key nor another replica identity: nothing tells its rows from those of the stream",
@@ -87,6 +94,7 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
     that is none.
     """
     require_requested(request.tables, require_condition)
+    pin_names(session)
     found = find_tables(session, request.tables, publications, types)
     if request.keys is not None:
         for table, _ in found:
@@ -102,10 +110,52 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
             )
     if not found:
         raise SourceRefused(f"the publication {listed} has none of these tables", "name a table that it has")
-    for table, _ in found:
+    for table, where in found:
+        refused = find_missing_key(table) or find_refusal(session, table)
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
-        if exactly and (refused := find_missing_key(table) or find_refusal(session, table)):
+        if exactly and refused:
             raise SourceRefused(*refused)
+        if where and not refused:
+            _require_taken_condition(session, publications, table, where)
+
+
+def pin_names(session: Session) -> None:
+    """Names in conditions mean to this session what they mean to those that read."""
+    session.read_rows("SELECT set_config('search_path', '', false)")
+
+
+def find_condition_error(
+    session: Session, publications: Sequence[str], table: SnapshotTable, condition: str
+) -> psycopg2.Error | None:
+    """Why the server refuses a condition; None for one that it takes. Nothing is read.
+
+    LockNotAvailable where it cannot be asked, because somebody has locked the table.
+    """
+    session.read_rows("SELECT set_config('lock_timeout', %s, false)", f"{_LOCK_SECONDS}s")
+    try:
+        as_it_is = describe_shape(session, table.oid, publications, lambda _: None) or table
+        session.read_rows(f"EXPLAIN {select_condition(as_it_is, condition)}")
+    except psycopg2.Error as error:
+        if error.pgcode is None or isinstance(error, psycopg2.errors.LockNotAvailable):
+            raise
+        return error
+    finally:
+        session.read_rows("SELECT set_config('lock_timeout', '0', false)")
+    return None
+
+
+def _require_taken_condition(
+    session: Session, publications: Sequence[str], table: SnapshotTable, condition: str
+) -> None:
+    try:
+        error = find_condition_error(session, publications, table, condition)
+    except psycopg2.errors.LockNotAvailable:
+        return  # whoever asks is not kept waiting for others: the table fails later if the server refuses it
+    if error is not None:
+        raise SourceRefused(
+            f"the server refuses the condition of {table.relation}: {error.diag.message_primary}",
+            "correct the condition: names outside of pg_catalog need their schema",
+        )
 
 
 def find_keys_refusal(table: SnapshotTable) -> tuple[str, str] | None:
