@@ -34,7 +34,8 @@ class ReadRows:
     """Rows of one table that were read behind one fence.
 
     relation: the table's shape then. columns: an array a column of the relation, `binary` text forms. keys: of each
-    row, as row_keys has them. size: bytes. order: what says in which order the table's rows are read.
+    row, as row_keys has them. size: bytes. order: what says in which order the table's rows are read. places: what the
+    table is read on behind, of each row; None where that is its key.
     """
 
     fence: Line
@@ -43,6 +44,7 @@ class ReadRows:
     keys: pa.Array
     size: int
     order: str = ""
+    places: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -52,7 +54,7 @@ class ReadRows:
 class Piece:
     """What of a chunk is given at once. columns: as in ReadRows, of the rows that are left. keys: theirs.
 
-    behind: the key up to which the table is done with it; None where the order of the rows is none of keys. gone:
+    behind: the place up to which the table is done with it; None where the order of the rows is none of keys. gone:
     whether these are keys that no row has; the columns have the key's values alone.
     """
 
@@ -143,8 +145,9 @@ class HeldChunk:
         width = max(1, rows.size // max(1, count))
         end = min(count, begin + max(1, min(most_rows, most_bytes // width)))
         self._given = end
+        places = rows.keys if rows.places is None else rows.places
         *columns, keys = _select([*rows.columns, self._keys], self._left, begin, end)
-        behind = self._keys[end - 1].as_py() if end > begin else None
+        behind = places[end - 1].as_py() if end > begin else None
         return Piece(rows.relation, columns, keys, width * len(keys), behind, end == count)
 
     def _take_out_keys(self, fence: Line) -> list[bytes]:

@@ -19,7 +19,14 @@ from sources.postgres.dsn import build_session_dsn
 from sources.postgres.server_errors import from_psycopg2
 from sources.postgres.session_settings import TEXT_FORMS, settle
 from sources.postgres.snapshot.csv_rows import RowMemory
-from sources.postgres.snapshot.selects import Quote, select_behind, select_gone, select_keys, select_places
+from sources.postgres.snapshot.selects import (
+    Quote,
+    list_name_columns,
+    select_behind,
+    select_gone,
+    select_keys,
+    select_places,
+)
 from sources.postgres.snapshot.tables import Part, SnapshotTable
 
 APPLICATION_NAME = "psql-streamer snapshot"
@@ -42,15 +49,6 @@ _PINNED = {
     "max_parallel_workers_per_gather": "0",
     "jit": "off",
 }
-
-_NAMES_OF_OBJECTS = tuple(
-    f"pg_catalog.reg{kind}"
-    for kind in (
-        *("class", "collation", "config", "database", "dictionary", "namespace", "oper", "operator", "proc"),
-        *("procedure", "role", "type"),
-    )
-)
-"""Types whose texts are names of the catalog: what was renamed has another one, and what is overloaded shares one."""
 
 _SAVEPOINT = "before_chunk"
 """Where a transaction goes on after a COPY that was cancelled."""
@@ -92,7 +90,8 @@ class ValueRefused(TableRefused):
 class Chunk:
     """Rows of a table. columns: of the relation, `binary` text forms, null is NULL. nbytes: memory that they take.
 
-    complete: nothing is behind them. last: `(page,item)` of the last row, of read_pages; empty for no row.
+    complete: nothing is behind them. last: `(page,item)` of the last row, of read_pages; empty for no row. places: of
+    read_chunk, columns of the key that `after` may be made of, in the relation's order: names are numbers there.
     """
 
     columns: list[pa.Array]
@@ -100,6 +99,7 @@ class Chunk:
     nbytes: int
     complete: bool
     last: str = ""
+    places: Sequence[pa.Array] = ()
 
 
 def connect_reader(dsn: str, timeout: float, application_name: str = APPLICATION_NAME) -> Connection:
@@ -169,10 +169,11 @@ def read_chunk(
 ) -> Chunk:
     """The next rows of a table in the order of its key, as many as these bytes of COPY's output hold; one at least.
 
-    after: text forms of the key's values behind which they are, in the order of the relation's columns; None: from the
-    first. where: an SQL condition that require_condition has let pass, or empty.
+    after: of Chunk.places, behind which they are; None: from the first. where: an SQL condition that require_condition
+    has let pass, or empty.
     """
-    width = len(table.relation.columns)
+    numbers = {column.column: at for at, column in enumerate(list_name_columns(table), len(table.relation.columns))}
+    width = len(table.relation.columns) + len(numbers)
     if after is not None:
         _require_names(connection, table, [after])
     # The planner would rather sort a table than walk through its index. With a condition it may know a better index.
@@ -184,7 +185,9 @@ def read_chunk(
         )
         if found.cut or found.rows >= rows:
             break
-    return _make_chunk(found, complete=not found.cut and found.rows < rows)
+    places = [found.columns[numbers.get(column, column)] for column in sorted(one.column for one in table.key)]
+    rows_alone = replace(found, columns=found.columns[: len(table.relation.columns)])
+    return replace(_make_chunk(rows_alone, complete=not found.cut and found.rows < rows), places=places)
 
 
 def read_keys(
@@ -254,12 +257,14 @@ def _require_names(connection: Connection, table: SnapshotTable, keys: Sequence[
     """TableRefused where a text of a key is the name of no object, or of several: it stands for no value then."""
     columns = sorted(table.key, key=lambda column: column.column)
     for column, texts in zip(columns, zip(*keys, strict=True), strict=True):
-        if column.type not in _NAMES_OF_OBJECTS:
+        if not column.is_name:
             continue
-        values = ", ".join(f"CAST({_quote_literal(connection, text)} AS {column.type})" for text in texts)
+        # The number of an object is a text of it, too, whatever its name is by now.
+        names = (f"CAST(CAST({_quote_literal(connection, text)} AS {column.type}) AS text)" for text in texts)
+        values = ", ".join(f"CAST({name} AS {column.type})" for name in names)
         try:
             with _translate_errors(connection), connection.cursor() as cursor:
-                cursor.execute(f"SELECT FROM (VALUES (ARRAY[{values}])) given")
+                cursor.execute(f"SELECT ARRAY[{values}]")
         except TableRefused:
             name = table.relation.columns[column.column].name
             raise TableRefused(

@@ -206,8 +206,9 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         if not chunk.complete:
             self._tables[task.table.relation] = table
         keys = join_row_keys([chunk.columns[column] for column in table.relation.key_columns])
-        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order)
-        self._schedule.bring(task, rows, keys[-1].as_py() if len(keys) else None, chunk.complete)
+        places = join_row_keys(chunk.places) if chunk.places else keys
+        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order, places)
+        self._schedule.bring(task, rows, places[-1].as_py() if len(places) else None, chunk.complete)
 
     def _look_up(
         self, task: Check, table: SnapshotTable, fence: Fence, connection: psycopg2.extensions.connection

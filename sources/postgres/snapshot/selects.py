@@ -19,6 +19,7 @@ def select_behind(table: SnapshotTable, after: Sequence[str] | None, where: str,
 
     after: text forms of the key's values in the order of the relation's columns; None: from the beginning. There is
     more than one SELECT where rows cannot be compared as such, and each of them finds its first row by the index.
+    Behind the relation's columns come the numbers of the objects in list_name_columns.
     """
     order = ", ".join(_render_order(table, column) for column in table.key)
     bounds = (
@@ -26,8 +27,15 @@ def select_behind(table: SnapshotTable, after: Sequence[str] | None, where: str,
         if after is None
         else _render_bounds(table, dict(zip(sorted(_list_places(table)), after, strict=True)), quote)
     )
-    select = f"SELECT {_render_columns(table, table.name)} FROM {_render_source(table)}"
+    numbers = (f"CAST({_name_column(table, column)} AS pg_catalog.oid)" for column in list_name_columns(table))
+    columns = ", ".join([_render_columns(table, table.name), *numbers])
+    select = f"SELECT {columns} FROM {_render_source(table)}"
     return [f"{select}{_render_conditions(table, where, bound)} ORDER BY {order}" for bound in bounds]
+
+
+def list_name_columns(table: SnapshotTable) -> list[KeyColumn]:
+    """The columns of the key whose values are objects: when rows are read on, a name may be another object's."""
+    return [column for column in table.key if column.is_name]
 
 
 def select_keys(table: SnapshotTable, keys: Sequence[Sequence[str]], where: str, quote: Quote) -> str:

@@ -163,6 +163,16 @@ _DESCENDING, _NULLS_FIRST = 1, 2
 """Bits of pg_index.indoption."""
 
 
+_NAMES_OF_OBJECTS = tuple(
+    f"pg_catalog.reg{kind}"
+    for kind in (
+        *("class", "collation", "config", "database", "dictionary", "namespace", "oper", "operator", "proc"),
+        *("procedure", "role", "type"),
+    )
+)
+"""Types whose texts are names of the catalog: what was renamed has another one, and what is overloaded shares one."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
     """A column of the index that a table's key is.
@@ -184,6 +194,11 @@ class KeyColumn:
     greater: str
     labels: str
     inside: str
+
+    @property
+    def is_name(self) -> bool:
+        """Whether its values are objects of the catalog, and their texts the names that these have at the time."""
+        return self.type in _NAMES_OF_OBJECTS
 
     def describe_order(self) -> tuple[str | bool, ...]:
         """What the order of its values depends on, and what their texts mean."""
