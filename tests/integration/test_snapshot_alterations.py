@@ -266,6 +266,34 @@ def test_a_table_is_read_from_its_beginning_when_values_of_its_keys_enum_get_oth
 
 
 @pytest.mark.behaviour("N28")
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [("numeric(10, 2)", "numeric(12, 4)"), ("char(5)", "char(9)"), ("numeric(10, 2)[]", "numeric(12, 4)[]")],
+)
+def test_a_table_is_read_from_its_beginning_when_the_texts_of_its_key_get_other_digits(
+    database: Database, kind: str, other: str
+) -> None:
+    value = "ARRAY[i]" if kind.endswith("[]") else "i"
+    database.execute(
+        f"CREATE TABLE t (k {kind} PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
+        f"INSERT INTO t SELECT {value} FROM generate_series(1, 500) i"
+    )
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 200:
+            consumer.read()
+        database.execute(f"ALTER TABLE t ALTER k TYPE {other}")
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
+    found = {key.decode() for (key,) in consumer.fold.tables["public.t"] if key is not None}
+    as_sent = "rpad(k::text, 9)" if kind == "char(5)" else "k::text"
+    assert found >= {text for (text,) in database.query(f"SELECT {as_sent} FROM t")}
+
+
+@pytest.mark.behaviour("N28")
 def test_a_table_with_a_key_of_money_is_read_from_its_beginning_under_another_locale(database: Database) -> None:
     database.execute(
         f"ALTER DATABASE \"{database.name}\" SET lc_monetary = 'C';"

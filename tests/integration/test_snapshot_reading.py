@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psql_streamer.embedded.postgres import find_server_binaries
+from psql_streamer.snapshot.likeness import Likeness
 from sources.postgres.identifiers import quote_identifier
 from sources.postgres.snapshot import copying
+from sources.postgres.snapshot.likenesses import list_likenesses
 from sources.postgres.snapshot.selects import select_behind
 from sources.postgres.snapshot.tables import SnapshotTable
 from tests.database import Database, fresh_database
@@ -153,3 +155,21 @@ def test_n13_rows_are_read_again_by_their_keys_each_once(keyed: Case) -> None:
         chunk = copying.read_keys(reader.connection, table, [*keys, *keys], "")
     assert sorted(rows_of(chunk), key=str) == sorted(rows[::2], key=str)
     assert chunk.complete
+
+
+@pytest.mark.parametrize(
+    ("kind", "likeness"),
+    [
+        *((kind, Likeness.EXACT) for kind in ("text", "varchar(9)", "timestamp", "time", "bit(3)", '"char"', "int8")),
+        ("numeric", Likeness.DECIMAL),
+        ("char(4)", Likeness.PADDED),
+        ("float8", Likeness.FLOAT),
+        ("interval", Likeness.ANY),
+    ],
+)
+def test_a_key_is_as_like_another_as_its_type_says_whether_sql_quotes_the_name_of_that_or_not(
+    database: Database, kind: str, likeness: Likeness
+) -> None:
+    database.execute(f"CREATE TABLE t (k {kind} PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    with reading(database) as reader:
+        assert list_likenesses(reader.tables()["t"]) == (likeness,)

@@ -9,7 +9,7 @@ from sources.postgres.snapshot.tables import KeyColumn, SnapshotTable
 _EQUAL = "OPERATOR(pg_catalog.=)"
 
 _EXACT = (
-    *("bool", "bytea", "int2", "int4", "int8", "oid", "uuid", "xid8", "pg_lsn", '"char"', "bit", "varbit"),
+    *("bool", "bytea", "int2", "int4", "int8", "oid", "uuid", "xid8", "pg_lsn", "char", "bit", "varbit"),
     *("date", "time", "timetz", "timestamp", "timestamptz", "inet", "cidr", "macaddr", "macaddr8"),
 )
 _TEXTS = ("text", "varchar", "name")
@@ -35,5 +35,4 @@ def _choose_likeness(table: SnapshotTable, column: KeyColumn) -> Likeness:
     kind = find_text_form(table.relation.columns[column.column].type)
     if kind is not None and kind.known is not None and kind.known.labels:
         return Likeness.EXACT  # the values of an enum are its labels
-    schema, _, name = column.type.partition(".")
-    return _OF_TYPES.get(name, Likeness.ANY) if schema == "pg_catalog" else Likeness.ANY
+    return _OF_TYPES.get(column.built_in_type, Likeness.ANY)

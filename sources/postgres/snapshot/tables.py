@@ -158,13 +158,15 @@ _OPERATOR = """(SELECT format('OPERATOR(%%I.%%s)', opn.nspname, op.oprname) FROM
 # its rows are sorted by the order that their types have of themselves.
 _BTREE = 403
 """pg_am.oid (PostgreSQL source, pg_am.dat)."""
+_WITH_DIGITS = ("numeric", "bpchar")
+"""Types whose values have another text under another modifier: 1.0 and 1.00, `a ` and `a  `."""
 _USUAL_LESS = "OPERATOR(pg_catalog.<)"
 _DESCENDING, _NULLS_FIRST = 1, 2
 """Bits of pg_index.indoption."""
 
 
 _NAMES_OF_OBJECTS = tuple(
-    f"pg_catalog.reg{kind}"
+    f"reg{kind}"
     for kind in (
         *("class", "collation", "config", "database", "dictionary", "namespace", "oper", "operator", "proc"),
         *("procedure", "role", "type"),
@@ -198,7 +200,13 @@ class KeyColumn:
     @property
     def is_name(self) -> bool:
         """Whether its values are objects of the catalog, and their texts the names that these have at the time."""
-        return self.type in _NAMES_OF_OBJECTS
+        return self.built_in_type in _NAMES_OF_OBJECTS
+
+    @property
+    def built_in_type(self) -> str:
+        """The name of its type as the catalog has it, without quotes; empty where it is none of PostgreSQL's own."""
+        schema, _, name = self.type.partition(".")
+        return name.strip('"') if schema == "pg_catalog" else ""
 
     def describe_order(self) -> tuple[str | bool, ...]:
         """What the order of its values depends on, and what their texts mean."""
@@ -248,8 +256,18 @@ class SnapshotTable:
 
         Where that is another one, a key that was read up to says nothing of what is left.
         """
-        names = [(self.relation.columns[one.column].name, *one.describe_order()) for one in self.key]
+        names = [
+            (self.relation.columns[one.column].name, *one.describe_order(), *self._describe_digits(one))
+            for one in self.key
+        ]
         return json.dumps([describe_key(self.relation), names])
+
+    def _describe_digits(self, column: KeyColumn) -> tuple[int, ...]:
+        """The modifier of a type whose texts depend on it; nothing of a column without one."""
+        of = self.relation.columns[column.column].type
+        if not isinstance(of, PostgresType) or of.typmod < 0:
+            return ()
+        return (of.typmod,) if column.built_in_type.lstrip("_") in _WITH_DIGITS else ()
 
     @property
     def name(self) -> str:
