@@ -290,6 +290,35 @@ def test_a_request_that_cannot_be_followed_is_refused(database: Database, table:
         consumer.source.stop()
 
 
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (
+            TABLE + "ALTER TABLE t REPLICA IDENTITY NOTHING",
+            'has REPLICA IDENTITY NOTHING: .*: ALTER TABLE "public"."t" REPLICA IDENTITY DEFAULT if it has a primary',
+        ),
+        (
+            TABLE + "CREATE UNIQUE INDEX i ON t (id); ALTER TABLE t REPLICA IDENTITY USING INDEX i; DROP INDEX i",
+            'the replica identity of public.t was dropped: ALTER TABLE "public"."t" REPLICA IDENTITY DEFAULT',
+        ),
+        (
+            "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE PUBLICATION p FOR TABLE t (v) WITH (publish = insert)",
+            "a column of the key of public.t is not published: name it in the publication's column list",
+        ),
+        (
+            "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE); CREATE PUBLICATION p FOR TABLE t",
+            "has neither a primary key nor another replica identity, or a DEFERRABLE one",
+        ),
+    ],
+)
+def test_a_table_that_has_a_primary_key_is_not_said_to_need_one(database: Database, schema: str, reason: str) -> None:
+    database.execute(schema)
+    with pytest.raises(SourceRefused, match=reason):
+        source_of(database).review_snapshot(SnapshotRequest("x", (TableRequest("public.t"),)))
+    told = [one.remedy for one in source_of(database, snapshot="initial").check() if "has no key" in one.problem]
+    assert [one.endswith("; or leave it out with snapshot.tables") for one in told] == [True]
+
+
 def test_nobody_is_told_to_add_a_table_to_a_publication_of_all_tables(database: Database) -> None:
     database.execute("CREATE TABLE orders (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES")
     database.execute("CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)")

@@ -87,12 +87,13 @@ def _check_table(
     if refused:
         what, remedy = refused
         yield Finding(Severity.WARNING, f"{what}: the snapshot leaves the table out", remedy)
-    elif not table.key:
+    elif table.missing_key:
+        _, remedy = table.missing_key
         exists = ", which exists already" if slot_exists else ""
         yield Finding(
             Severity.WARNING,
             f"{table.relation} has no key: its rows are read only when the source creates its slot{exists}",
-            "add a primary key, or leave it out with snapshot.tables",
+            f"{remedy}; or leave it out with snapshot.tables",
         )
     condition = options.snapshot.find_condition(table.relation.schema, table.relation.table)
     if condition and not refused:

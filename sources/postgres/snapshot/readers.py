@@ -46,8 +46,8 @@ from sources.postgres.snapshot.copying import (
 from sources.postgres.snapshot.hidden import find_hidden_xids
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.likenesses import list_likenesses
-from sources.postgres.snapshot.requests import NO_KEY, find_keys_refusal, find_missing_key, plan_tables
-from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal
+from sources.postgres.snapshot.requests import find_keys_refusal, plan_tables
+from sources.postgres.snapshot.tables import NO_KEY, SnapshotTable, describe_shape, find_refusal
 from sources.postgres.snapshot.writers import (
     Writers,
     find_remaining_writers,
@@ -303,7 +303,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
                 "if it was not dropped, ask for a snapshot of the tables that are streamed now: with a changed "
                 "publish_via_partition_root they are its partitions, or their root",
             )
-        if refused := find_missing_key(table) or find_refusal(session, table):
+        if refused := table.missing_key or find_refusal(session, table):
             raise SourceRefused(*refused)
         return table
 

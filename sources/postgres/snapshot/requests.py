@@ -22,11 +22,6 @@ from sources.snapshot.conditions import require_requested
 _LOCK_SECONDS = 1
 """The time for which a condition's table is waited for."""
 
-NO_KEY = (
-    "has neither a primary key nor another replica identity: nothing tells its rows from those of the stream",
-    "give it a primary key; without one a table is read at the first start of a slot only",
-)
-
 
 def find_tables(
     session: Session,
@@ -61,7 +56,7 @@ def plan_tables(
         run = TableRun(str(table.relation), relation, where, estimated_rows=table.estimated_rows)
         run.keyless = relation in keyless
         # What keeps a first start from reading a table without a key comes first: it would not miss the key.
-        if not run.keyless and (refused := find_refusal(session, table) or find_missing_key(table)):
+        if not run.keyless and (refused := find_refusal(session, table) or table.missing_key):
             run.fail(": ".join(refused))
         found.append((run, table))
     return found
@@ -111,7 +106,7 @@ def review(session: Session, request: SnapshotRequest, publications: Sequence[st
     if not found:
         raise SourceRefused(f"the publication {listed} has none of these tables", "name a table that it has")
     for table, where in found:
-        refused = find_missing_key(table) or find_refusal(session, table)
+        refused = table.missing_key or find_refusal(session, table)
         exactly = any(one.table in (str(table.relation), table.relation.table) for one in request.tables)
         if exactly and refused:
             raise SourceRefused(*refused)
@@ -187,8 +182,3 @@ def _find_remedy_for_unpublished(session: Session, name: str, publications: Sequ
     published = [table.relation for table, _ in find_tables(session, (), publications, types)]
     known = [str(one) if "." in name else one.table for one in published]
     return f"name a table that it has{suggest_nearest(name, known)}"
-
-
-def find_missing_key(table: SnapshotTable) -> tuple[str, str] | None:
-    """Why its rows cannot be told apart: what, and the remedy. None where it has a key."""
-    return None if table.key else (f"{table.relation} {NO_KEY[0]}", NO_KEY[1])

@@ -7,7 +7,7 @@ pgoutput.c; PostgreSQL documentation, "Row Filters" and "Column Lists".
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +160,11 @@ _BTREE = 403
 """pg_am.oid (PostgreSQL source, pg_am.dat)."""
 _WITH_DIGITS = ("numeric", "bpchar")
 """Types whose values have another text under another modifier: 1.0 and 1.00, `a ` and `a  `."""
+NO_KEY = (
+    "has neither a primary key nor another replica identity, or a DEFERRABLE one: nothing tells its rows from others",
+    "give it a primary key; without one a table is read at the first start of a slot only",
+)
+"""What a table is, and the remedy."""
 _USUAL_LESS = "OPERATOR(pg_catalog.<)"
 _DESCENDING, _NULLS_FIRST = 1, 2
 """Bits of pg_index.indoption."""
@@ -233,7 +238,7 @@ class SnapshotTable:
     its partitions. row_filter: SQL, empty where a publication streams all rows. estimated_rows: None where it was never
     analysed. key: in the order of its index; empty where the table has none, or the publication leaves a part of it
     out. parts: what holds its rows. rows_are_streamed: whether a publication streams its inserts or updates.
-    all_rows_are_streamed: whether publications stream both.
+    all_rows_are_streamed: whether publications stream both. missing_key: why it has no key: what, and the remedy.
     """
 
     relation: Relation
@@ -244,6 +249,7 @@ class SnapshotTable:
     parts: tuple[Part, ...]
     rows_are_streamed: bool
     all_rows_are_streamed: bool
+    missing_key: tuple[str, str] | None
 
     @property
     def oid(self) -> int:
@@ -342,19 +348,37 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         ),
         ReplicaIdentity(ord(identity)),
     )
+    found = _make_key(key, place) if keys <= place.keys() and all(less for *_, less, _, _, _, _ in key) else ()
     return SnapshotTable(
         relation,
         only=kind == "r",
         row_filter=" OR ".join(f"({condition})" for condition in filters or () if condition),
         estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
-        key=_make_key(key, place) if keys <= place.keys() and all(less for *_, less, _, _, _, _ in key) else (),
+        key=found,
         parts=tuple(
             Part(f"{quote_identifier(of)}.{quote_identifier(name)}", int(pages), part_kind == "f")
             for of, name, part_kind, _, pages in parts
         ),
         rows_are_streamed=bool(streamed),
         all_rows_are_streamed=bool(all_streamed),
+        missing_key=None if found else _describe_missing_key(relation, keys, keys <= place.keys()),
     )
+
+
+def _describe_missing_key(relation: Relation, key: Collection[str], is_published: bool) -> tuple[str, str]:
+    """key: what the index of the replica identity has; empty where there is no index."""
+    if key and not is_published:
+        return (
+            f"a column of the key of {relation} is not published",
+            "name it in the publication's column list, or leave the list out (ALTER PUBLICATION ... SET TABLE)",
+        )
+    name = f"{quote_identifier(relation.schema)}.{quote_identifier(relation.table)}"
+    remedy = f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT if it has a primary key, else give it one"
+    if relation.replica_identity is ReplicaIdentity.NOTHING:
+        return f"{relation} has REPLICA IDENTITY NOTHING: nothing tells its rows from those of the stream", remedy
+    if relation.replica_identity is ReplicaIdentity.INDEX and not key:
+        return f"the index that was the replica identity of {relation} was dropped", remedy
+    return f"{relation} {NO_KEY[0]}", NO_KEY[1]
 
 
 def _make_key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyColumn, ...]:
