@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in its __all__
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from psql_streamer.errors import SinkUnavailable
@@ -76,6 +82,13 @@ def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result()
     return topic
+
+
+def set_topic_option(bootstrap: str, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # named, because its futures die with it
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def by_partition(records: list[Record]) -> dict[int, list[Record]]:

@@ -31,6 +31,11 @@ _OFTEN_SECONDS = 60.0
 client, which has its first answer after half a second.
 """
 
+_SMALL_SECONDS, _MOST_SMALL_SECONDS = 600.0, 6 * 3600.0
+"""The time for which requests stay small before large ones are tried again, in which case some records come twice: at
+first, and at most.
+"""
+
 
 class RequestSize:
     """For one thread. properties: librdkafka's. log: for what changes.
@@ -38,13 +43,15 @@ class RequestSize:
     A request is rejected for its size if it is larger than the topic's max.message.bytes. That may be the request's
     fault, or that of one record in it. Smaller requests tell: what is still too large when it is alone in a request
     explains why the larger request with it was rejected. What no such record explains was the request's fault, and
-    requests stay as small as that needs. They also stay small where large records come often.
+    requests stay as small as that needs. They also stay small where large records come often. As topics may take more
+    later, large requests are tried again after a while, and each time that they are rejected after twice as long.
     """
 
     def __init__(self, properties: Mapping[str, str], log: logging.Logger) -> None:
         self._given = self.bytes = int(resolve_properties(properties, [_NAME])[_NAME])
         self._steps: list[_Step] = []
         self._explained = -_OFTEN_SECONDS
+        self._small_seconds, self._small_until = _SMALL_SECONDS, 0.0
         self._log = log
 
     @property
@@ -79,6 +86,7 @@ class RequestSize:
         or cut: they say nothing.
         """
         if not self._steps:
+            self._restore()
             return
         size = self._steps[0].size
         rejected = [
@@ -92,11 +100,19 @@ class RequestSize:
             self.bytes = size
         self._steps.clear()
         if self.bytes != size:
+            self._small_until = time.monotonic() + self._small_seconds
+            self._small_seconds = min(2 * self._small_seconds, _MOST_SMALL_SECONDS)
             self._log.warning(
                 'requests have up to %d bytes from now on: set "%s" = %d under the sink\'s kafka, or raise the '
                 "topic's max.message.bytes, and segment.bytes if it is smaller",
                 *(self.bytes, _NAME, self.bytes),
             )
+
+    def _restore(self) -> None:
+        """Requests are as large as they were given once they have been small for long."""
+        if self.bytes != self._given and time.monotonic() >= self._small_until:
+            self._log.info("trying requests of up to %d bytes again", self._given)
+            self.bytes = self._given
 
     def _comes_often(self) -> bool:
         """Whether the record before the one that explains the steps was found a short time ago."""

@@ -14,8 +14,19 @@ from psql_streamer.embedded.mock_kafka import MockKafka
 from psql_streamer.errors import SinkRefused
 from psql_streamer.model import LogicalMessage
 from psql_streamer.name_counts import MOST_PREFIXES
+from sinks.kafka import request_size
 from tests.kafka_reader import consume
-from tests.kafka_sinks import BATCH, Canned, Row, by_partition, create_topic, random_bytes, started, wait_until
+from tests.kafka_sinks import (
+    BATCH,
+    Canned,
+    Row,
+    by_partition,
+    create_topic,
+    random_bytes,
+    set_topic_option,
+    started,
+    wait_until,
+)
 
 
 @pytest.mark.behaviour("K1")
@@ -208,6 +219,29 @@ def test_a_topic_that_takes_small_requests_alone_gets_them_from_the_second_batch
         assert list(dict.fromkeys(reversed(first))) == written[::-1], "the last repeat of each stands in order"
     letters = [(r.value or b"")[:10].split()[0] for r in consume(kafka, [dead])]
     assert sorted(letters) == sorted([b"%d" % at for at in large] * 2)
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_requests_are_large_again_after_a_while_if_the_topic_takes_them_by_then(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch, raised: bool
+) -> None:
+    monkeypatch.setattr(request_size, "_SMALL_SECONDS", 0.0)
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="20000")
+    noise = random_bytes(300_000)
+    rows: list[Row] = [(topic, b"k", b"%d " % i + noise[150 * i : 150 * i + 150]) for i in range(2_000)]
+    with started(kafka, Canned(rows)) as sink:
+        sink.write(BATCH)
+        assert sink.stats()["request_bytes"] == 15_625
+        if raised:
+            set_topic_option(kafka, topic, "max.message.bytes", "2000000")
+        sink.write(BATCH)
+        before = len(consume(kafka, [topic]))
+        sink.write(BATCH)
+        assert sink.stats().get("request_bytes") == (None if raised else 15_625)
+    values = [record.value for record in consume(kafka, [topic])[before:]]
+    written = [value for _, _, value in rows]
+    assert list(dict.fromkeys(reversed(values))) == written[::-1], "the last repeat of each stands in order"
+    assert not raised or values == written, "the batch was written once"
 
 
 def test_a_topic_whose_segments_are_smaller_than_requests_gets_smaller_ones(

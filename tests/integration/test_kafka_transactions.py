@@ -22,11 +22,21 @@ from confluent_kafka.admin import AdminClient
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.errors import SinkRefused, SinkUnavailable
 from psql_streamer.interfaces import Transaction
+from sinks.kafka import request_size
 from sinks.kafka.position_topic import Noted, PositionTopic
 from sinks.kafka.sink import KafkaSink
 from sinks.kafka.transactional_producer import TransactionalProducer
 from tests.kafka_reader import Record, consume
-from tests.kafka_sinks import BATCH, Canned, Row, create_topic, random_bytes, started, wait_until
+from tests.kafka_sinks import (
+    BATCH,
+    Canned,
+    Row,
+    create_topic,
+    random_bytes,
+    set_topic_option,
+    started,
+    wait_until,
+)
 
 Start = Callable[..., AbstractContextManager[KafkaSink]]
 
@@ -418,6 +428,25 @@ def test_a_topic_that_takes_small_requests_alone_gets_them(
     assert [record.key for record in committed(kafka, dead)] == [b"1500"] * 2
     expected = [key for _, key, _ in rows if key != b"1500"] * 2
     assert [record.key for record in committed(kafka, topic)] == expected
+
+
+def test_transactions_have_large_requests_again_after_a_while_if_the_topic_takes_them_by_then(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_size, "_SMALL_SECONDS", 0.0)
+    topic = create_topic(kafka, topic_prefix, max_message_bytes="20000")
+    noise = random_bytes(150 * 2_000)
+    rows: list[Row] = [(topic, b"%d" % i, noise[150 * i : 150 * (i + 1)]) for i in range(2_000)]
+    with start(kafka, rows) as sink:
+        sink.write_transaction(transaction())
+        assert sink.stats()["request_bytes"] == 15_625
+        set_topic_option(kafka, topic, "max.message.bytes", "2000000")
+        sink.write_transaction(transaction(2))
+        spoiled = sink.stats()["transactions_written_again"]
+        sink.write_transaction(transaction(3))
+        assert "request_bytes" not in sink.stats()
+        assert sink.stats()["transactions_written_again"] == spoiled
+    assert [record.key for record in committed(kafka, topic)] == [key for _, key, _ in rows] * 3
 
 
 def test_dead_letters_that_are_cut_make_no_requests_smaller(

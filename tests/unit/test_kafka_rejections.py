@@ -150,6 +150,35 @@ def test_requests_stay_small_where_large_records_come_often(monkeypatch: pytest.
     assert size.bytes == 50_000
 
 
+def test_large_requests_are_tried_again_after_a_while_that_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(request_size.time, "monotonic", lambda: now)
+    size, shipment, next_one = RequestSize({}, LOG), shipped(outgoing([300_000] * 8)), shipped(outgoing([1]))
+    for wait in (600.0, 1_200.0, 2_400.0):
+        assert lowered(size, shipment, 0, 1, 2)
+        size.settle([shipment])
+        now += wait - 1.0
+        size.settle([next_one])
+        assert size.bytes == 250_000
+        now += 1.0
+        size.settle([next_one])
+        assert size.properties == {}
+    size.settle([next_one])
+    assert size.properties == {}
+
+
+def test_large_requests_are_not_tried_again_under_a_shipment_that_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(request_size, "_SMALL_SECONDS", 0.0)
+    size, shipment = RequestSize({}, LOG), shipped(outgoing([70_000] * 32))
+    assert lowered(size, shipment, 0, 1, 2)
+    assert lowered(size, shipment, 0, 1, 2)
+    assert size.bytes == 62_500
+    size.settle([shipment])
+    assert size.bytes == 62_500
+
+
 def test_a_shipment_that_was_given_up_or_cut_says_nothing_of_requests() -> None:
     size = RequestSize({}, LOG)
     assert lowered(size, shipped(outgoing([300, 300])), 0, 1)
