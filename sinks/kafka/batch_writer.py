@@ -206,13 +206,14 @@ class BatchWriter:
                 topics.count_partitions((topic,))
                 begun.letters = DeadLetters(topic, records, rejected)
             refused = begun.letters.deliver(delivery)
-            self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
+            if len(refused) < len(rejected):
+                self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)
         else:
             refused = rejected
         for index, error in refused.items():
             where = topic or records.look_up_topic(index)
             what = f'topic "{where}" rejects {describe(records, index)}: {error.str()}'
-            raise SinkRefused(what, suggest_remedy(error))
+            raise SinkRefused(what, suggest_remedy(error, topic))
         begun.dead_lettered = len(rejected)
 
 

@@ -28,15 +28,20 @@ class _Letter:
     value: bytes | None
     headers: Mapping[str, bytes]
 
+    @property
+    def own_headers(self) -> Mapping[str, bytes]:
+        """Those of the record."""
+        return {name: value for name, value in self.headers.items() if not name.startswith(HEADER_PREFIX)}
+
     def __len__(self) -> int:
-        return len(self.key or b"") + len(self.value or b"")
+        return len(self.key or b"") + len(self.value or b"") + sum(map(len, self.own_headers.values()))
 
 
 class DeadLetters:
     """The rejected records of one batch on their way to the dead-letter topic.
 
-    Key and value are the original bytes. What is too large for the topic as well is cut, in halves, until it fits, and
-    the header dead_letter_truncated_from has its original size.
+    Key, value and the record's own headers are the original bytes. What is too large for the topic as well is cut, in
+    halves, until it fits, and the header dead_letter_truncated_from has its original size.
     """
 
     def __init__(self, topic: str, records: Records, rejected: Rejections) -> None:
@@ -90,7 +95,8 @@ class DeadLetters:
 def describe(records: Records, index: int) -> str:
     """Which record it is, without its content."""
     snapshot, part = records.find_snapshot(index), records.find_part(index)
-    size = sum(len(column[index].as_py() or b"") for column in (records.keys, records.values))
+    columns = (records.keys, records.values, *records.headers.values())
+    size = sum(len(column[index].as_py() or b"") for column in columns)
     return (
         f"a record of {size} bytes from table {records.look_up_table(index)} "
         f"({'' if snapshot is None else f'snapshot {snapshot}, '}"
@@ -102,9 +108,10 @@ def _find_commit(records: Records, index: int) -> str:
     return str(choose_fields(records.source).show_commit(int(records.commit[index])))
 
 
-def suggest_remedy(error: KafkaError) -> str:
-    """What could be done about a rejection: its cause, or a place for such records."""
-    return f"{REJECTED[error.code()]}, or set deadLetterTopic to put such records aside"
+def suggest_remedy(error: KafkaError, dead_letter_topic: str) -> str:
+    """What could be done about a rejection: its cause, or a place for such records if there is none."""
+    remedy = REJECTED[error.code()]
+    return remedy if dead_letter_topic else f"{remedy}, or set deadLetterTopic to put such records aside"
 
 
 def _make_letter(records: Records, index: int, error: KafkaError) -> _Letter:
@@ -145,7 +152,9 @@ def _can_shrink(letter: _Letter, error: KafkaError) -> bool:
 
 def _halve_letter(letter: _Letter) -> _Letter:
     headers = {_TRUNCATED_FROM: str(len(letter)).encode(), **letter.headers}
-    key, value = letter.key or b"", letter.value or b""
+    key, value, own = letter.key or b"", letter.value or b"", letter.own_headers
+    if sum(map(len, own.values())) > max(len(key), len(value)):
+        return replace(letter, headers={**headers, **{name: text[: len(text) // 2] for name, text in own.items()}})
     if len(value) >= len(key):
         return replace(letter, value=value[: len(value) // 2], headers=headers)
     return replace(letter, key=key[: len(key) // 2], headers=headers)

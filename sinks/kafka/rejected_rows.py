@@ -75,4 +75,6 @@ def _with_rule_headers(rejection: Rejection, records: Records) -> Records:
 
 
 def _make_refused_error(topic: str, records: Records, index: int, error: KafkaError) -> SinkRefused:
-    return SinkRefused(f'topic "{topic}" rejects {describe(records, index)}: {error.str()}', suggest_remedy(error))
+    return SinkRefused(
+        f'topic "{topic}" rejects {describe(records, index)}: {error.str()}', suggest_remedy(error, topic)
+    )

@@ -134,9 +134,13 @@ def test_weaker_acknowledgements_are_possible(kafka: str, topic_prefix: str, ack
 
 
 @pytest.mark.behaviour("K4")
-@pytest.mark.parametrize("headers", [{}, {"op": [b"insert", b"insert"]}], ids=["without headers", "with headers"])
+@pytest.mark.parametrize(
+    ("headers", "size"),
+    [({}, 5_001), ({"op": [b"insert", b"insert"]}, 5_007)],
+    ids=["without headers", "with headers"],
+)
 def test_a_record_too_large_stops_with_its_identity_and_both_choices(
-    kafka: str, topic_prefix: str, headers: dict[str, list[bytes | None]]
+    kafka: str, topic_prefix: str, headers: dict[str, list[bytes | None]], size: int
 ) -> None:
     topic = create_topic(kafka, topic_prefix, max_message_bytes="2000")
     rows: list[Row] = [(topic, b"k", b"fits"), (topic, b"k", random_bytes(5000))]
@@ -150,7 +154,7 @@ def test_a_record_too_large_stops_with_its_identity_and_both_choices(
         "public.orders",
         "16/B374D848",
         "change 1",
-        "5001 bytes",
+        f"{size} bytes",
         "max.message.bytes",
         "deadLetterTopic",
     ):
@@ -289,6 +293,50 @@ def test_a_record_too_large_for_the_dead_letter_topic_as_well_is_cut_and_says_so
     assert 500 < len(letter.value) < 2000
     assert large.startswith(letter.value)
     assert letter.headers["dead_letter_truncated_from"] == b"9001"
+
+
+def test_headers_that_are_too_large_for_the_dead_letter_topic_as_well_are_cut(kafka: str, topic_prefix: str) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.orders", max_message_bytes="2000")
+    dead = create_topic(kafka, f"{topic_prefix}.dead", max_message_bytes="2000")
+    large, other = random_bytes(9000), random_bytes(3000)
+    canned = Canned([(topic, b"k", b"value")], {"trace": [large], "other": [other]})
+    with started(kafka, canned, compression="none", deadLetterTopic=dead) as sink:
+        sink.write(BATCH)
+    (letter,) = consume(kafka, [dead])
+    trace, rest = (letter.headers[name] or b"" for name in ("trace", "other"))
+    assert isinstance(trace, bytes)
+    assert isinstance(rest, bytes)
+    assert large.startswith(trace)
+    assert other.startswith(rest)
+    assert 400 < len(trace) + len(rest) < 2000
+    assert (letter.key, letter.value) == (b"k", b"value")
+    assert letter.headers["dead_letter_truncated_from"] == b"12006"
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "remedy"),
+    [
+        ({"max_message_bytes": "10"}, b"k", "raise the topic's max.message.bytes"),
+        ({"cleanup_policy": "compact"}, None, "look at the topic's settings"),
+    ],
+)
+def test_a_dead_letter_topic_that_rejects_a_record_is_not_said_to_be_missing(
+    kafka: str,
+    topic_prefix: str,
+    setting: dict[str, str],
+    key: bytes | None,
+    remedy: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topic = create_topic(kafka, f"{topic_prefix}.orders", **setting)
+    dead = create_topic(kafka, f"{topic_prefix}.dead", **setting)
+    with (
+        started(kafka, Canned([(topic, key, b"value")]), deadLetterTopic=dead) as sink,
+        pytest.raises(SinkRefused, match=f'topic "{dead}" rejects a record .*{remedy}') as refused,
+    ):
+        sink.write(BATCH)
+    assert "deadLetterTopic" not in str(refused.value)
+    assert "0 records went to" not in caplog.text
 
 
 @pytest.mark.behaviour("K4")
