@@ -203,8 +203,9 @@ class BatchWriter:
             return
         if topic:
             if begun.letters is None or len(begun.letters) != len(rejected):
-                topics.count_partitions((topic,))
                 begun.letters = DeadLetters(topic, records, rejected)
+            if not begun.letters.under_way:  # it may be gone since the attempt before
+                topics.count_partitions((topic,))
             refused = begun.letters.deliver(delivery)
             if len(refused) < len(rejected):
                 self._log.warning("%d records went to topic %s", len(rejected) - len(refused), topic)

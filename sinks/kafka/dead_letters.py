@@ -57,6 +57,11 @@ class DeadLetters:
         return len(self._all)
 
     @property
+    def under_way(self) -> bool:
+        """Whether a client has some of them whose fate is not known."""
+        return self._shipment is not None and self._shipment.under_way
+
+    @property
     def wants_singly(self) -> bool:
         """Whether those that Kafka rejects are only found one by one."""
         return self._singly

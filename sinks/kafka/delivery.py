@@ -34,6 +34,13 @@ _METADATA_SECONDS = 1.0
 _STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
 """What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
 
+_GONE_REMEDY = "create it again, or set createTopics"
+
+_SILENCE_REMEDY = "look at the network, at the brokers' logs, and at quotas of the client (producer_byte_rate)"
+"""What to do about brokers that do not answer a question, either, though no connection is lost: so is a client that
+brokers hold back.
+"""
+
 ONE_A_REQUEST = {
     "batch.num.messages": "1",
     "linger.ms": "0",
@@ -223,12 +230,12 @@ class Delivery:
         """
         self._standstills += 1
         what = f"{left} records were not acknowledged, none for {self._delivery_timeout:g} s"
-        hopeless, remedy = self._standstills >= _MOST_STANDSTILLS, ""
+        hopeless, remedy = self._standstills >= _MOST_STANDSTILLS, _SILENCE_REMEDY
         with suppress(KafkaException):
             states = producer.read_partition_states(set(shipment.records.topic_names), _METADATA_SECONDS)
-            why, remedy = describe_troubles(shipment, states), _STANDSTILL_REMEDY
+            why, is_gone = describe_troubles(shipment, states), lacks_partition(shipment, states)
             what = f"{what} ({why})" if why else what
-            hopeless = hopeless or lacks_partition(shipment, states)
+            hopeless, remedy = hopeless or is_gone, _GONE_REMEDY if is_gone else _STANDSTILL_REMEDY
         if hopeless:
             self._replace(producer, shipment)
         return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._make_error(what, None)

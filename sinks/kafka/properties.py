@@ -59,6 +59,7 @@ _RULES = (
         only=("1",),
         applies=_is_not_idempotent,
     ),
+    _Rule(("topic.blacklist",), "records of these topics would wait for ever; use excludeTables"),
     _Rule(
         ("enable.gapless.guarantee",),
         "a record that Kafka rejects would end the client each time, and never be put aside",

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkUnavailable
+from sinks.kafka import delivery
 from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, random_bytes, started, write_until_it_works
@@ -92,6 +93,22 @@ def test_brokers_that_take_long_are_waited_for_and_not_asked_twice(brokers: Mock
         write_until_it_works(sink)
         brokers.delay(2, 0)
         assert all(count == 2 for count in Counter(numbers(written(brokers))).values())
+
+
+def test_brokers_that_tell_nothing_of_their_partitions_may_hold_the_client_back_by_a_quota(
+    brokers: MockBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is throttled gets no answer to a question, either, and says nothing of it."""
+    monkeypatch.setattr(delivery, "_METADATA_SECONDS", 0.2)
+    waits = {"timeout": "150ms", "maxAttempts": 1, "kafka": {"socket.timeout.ms": 60_000}}
+    with started(brokers.bootstrap, Canned(ROWS), **waits) as sink:
+        sink.write(BATCH)
+        brokers.delay(1, 2_000)
+        brokers.delay(2, 2_000)
+        fails(sink, 1, r"not acknowledged, none for 0.15 s: .*quotas of the client")
+        brokers.delay(1, 0)
+        brokers.delay(2, 0)
+        write_until_it_works(sink)
 
 
 def test_too_few_replicas_are_waited_for_by_one_client_whose_repeats_brokers_know(brokers: MockBrokers) -> None:

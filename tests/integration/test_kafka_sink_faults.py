@@ -31,6 +31,7 @@ from tests.kafka_sinks import (
     options,
     random_bytes,
     started,
+    wait_until,
     write_until_it_works,
 )
 
@@ -132,6 +133,37 @@ def test_a_topic_of_which_all_is_written_may_be_deleted_before_its_dead_letters_
         sink.write(BATCH)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (39, 1)
     assert len(consume(strict_broker, ["letters"])) == 1
+
+
+def test_a_dead_letter_topic_that_is_deleted_under_the_sink_is_made_again(strict_broker: str) -> None:
+    topic = create_topic(strict_broker, "made-again", max_message_bytes="2000")
+    dead, canned = "made-again-dead", Canned([(topic, b"k", random_bytes(5000))])
+    with started(strict_broker, canned, timeout="300ms", createTopics={}, deadLetterTopic=dead) as sink:
+        sink.write(BATCH)
+        admin = AdminClient({"bootstrap.servers": strict_broker})
+        admin.delete_topics([dead])[dead].result()
+        wait_until(lambda: dead not in admin.list_topics(timeout=10).topics)
+        write_until_it_works(sink, seconds=20.0)
+    assert [record.key for record in consume(strict_broker, [dead])] == [b"k"]
+
+
+def test_a_deleted_dead_letter_topic_that_nobody_creates_is_named_with_the_command_that_does(
+    strict_broker: str,
+) -> None:
+    topic = create_topic(strict_broker, "named", max_message_bytes="2000")
+    dead = create_topic(strict_broker, "named-dead")
+    canned = Canned([(topic, b"k", random_bytes(5000))])
+    with started(strict_broker, canned, timeout="300ms", deadLetterTopic=dead) as sink:
+        sink.write(BATCH)
+        admin = AdminClient({"bootstrap.servers": strict_broker})
+        admin.delete_topics([dead])[dead].result()
+        wait_until(lambda: dead not in admin.list_topics(timeout=10).topics)
+        with pytest.raises(SinkUnavailable, match=r'topic "named-dead" does not exist\): create it again'):
+            sink.write(BATCH)
+        with pytest.raises(SinkUnavailable, match="--create --topic named-dead"):
+            sink.write(BATCH)
+        create_topic(strict_broker, dead)
+        write_until_it_works(sink)
 
 
 def test_a_message_is_skipped_whose_topic_became_impossible_while_another_batch_waited(strict_broker: str) -> None:

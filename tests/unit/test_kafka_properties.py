@@ -19,6 +19,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"metadata.broker.list": "other:9092"}, "hosts sets it"),
     ({"transactional.id": "x"}, "transactionalId sets it, with exactlyOnce"),
     ({"test.mock.num.brokers": 1}, "brokers inside this process"),
+    ({"topic.blacklist": "t.*"}, "would wait for ever"),
     ({"delivery.report.only.error": False}, "waits for every delivery itself"),
     ({"acks": 0}, "but for -1: requiredAcks sets it"),
     ({"acks": "1"}, "but for -1: requiredAcks sets it"),
