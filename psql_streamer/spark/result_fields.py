@@ -113,14 +113,15 @@ def is_key(column: Column, field: Field, names: set[str]) -> bool:
 
 def is_ours(sent: Sent, field: Field) -> bool:
     """Whether it is a metadata column under its own name, `_row`, or one that says where an event goes; under another
-    name it is the rule's.
+    name it is the rule's. So is one that takes the place of a column of the table: metadata is not sent beside it.
     """
     if field.name not in _OURS:
         return False
     if is_direction(field, sent.changes.columns):
         return True
-    is_theirs = field.source is not None and field.source < sent.own_columns
-    return not is_theirs and field.name not in DIRECTIONS
+    if field.name == ROW:
+        return field.source is None or field.source >= sent.own_columns
+    return field.name not in DIRECTIONS and find_source(sent, field) is None
 
 
 _OURS = DIRECTIONS | METADATA.keys() | {ROW}

@@ -28,7 +28,7 @@ from psql_streamer.spark.results import receive
 from psql_streamer.spark.row_tracking import Lineage, find_row_column
 from psql_streamer.spark.splitting import UNKNOWN, Splitting
 from psql_streamer.spark.telling import Telling
-from psql_streamer.spark.tolerating import FAILED, tolerate
+from psql_streamer.spark.tolerating import tolerate
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,8 @@ class Runner:
         if tolerated is None:
             return None
         table = tolerated.run()
-        bits = table.column(FAILED).to_numpy()
+        behind = table.num_columns - 1  # not by its name, which a column of the rule may have, too
+        bits = table.column(behind).to_numpy()
         images = table.column(find_row_column(lineage.fields, len(sent.names) - 1)).to_numpy() >> IMAGE_SHIFT
         rows = np.concatenate((job.changes.after.rows, job.changes.before.rows))
         failed: dict[str | None, NDArray[np.bool_]] = {}
@@ -225,7 +226,7 @@ class Runner:
                 failed.setdefault(place, np.zeros(len(job.changes), np.bool_))[mine] = True
         if job.rule.on_error == "null":
             _refuse_null_key(job, sent, lineage, failed)
-        received = receive(sent, lineage, Result(table.drop_columns([FAILED])), job.where)
+        received = receive(sent, lineage, Result(table.remove_column(behind)), job.where)
         return Tolerated(received.changes, failed, values)
 
     def _explain_failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:

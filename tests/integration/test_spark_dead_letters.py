@@ -15,6 +15,7 @@ from psql_streamer.model import Changes, Rejection
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rules import Rules
+from psql_streamer.spark.tolerating import FAILED
 from tests.spark_changes import DELETE, INSERT, UPDATE, Texts, batch, changes, column, only, values
 
 DOCUMENTS = (column("id", 23, key=True), column("amount", 25), column("meta", 3802))
@@ -129,6 +130,13 @@ def inverse(df: Any) -> Any:
     from pyspark.sql.functions import udf
 
     return df.withColumn("n", udf(lambda amount: str(1 / int(amount)))("amount"))
+
+
+def test_a_column_with_the_name_of_the_one_that_says_what_failed_is_like_any_other(spark: Any) -> None:
+    handler = spark(docs={"sql": f"SELECT *, amount AS {FAILED}, CAST(amount AS INT) AS n FROM changes", **ASIDE})
+    result = handler.handle(batch(documents((b"5", b"{}"), (b"bad", b"{}"))))
+    assert values(only(result), FAILED) == [b"5"]
+    assert told(result.rejections)[0][1:] == ("n", [1])
 
 
 def test_the_default_of_all_rules_can_be_changed_and_a_rule_says_otherwise(spark: Any) -> None:

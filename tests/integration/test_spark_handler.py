@@ -167,6 +167,14 @@ def test_a_table_column_with_a_metadata_name_is_refused_only_where_a_rule_uses_t
         spark(orders={"sql": "SELECT id FROM changes WHERE _op = 'insert'"}).handle(batch(given))
 
 
+@pytest.mark.parametrize("name", ["_op", "_table", "_unchanged"])
+def test_a_table_column_with_a_metadata_name_that_a_rule_makes_anew_stays_part_of_events(spark: Any, name: str) -> None:
+    columns = (column("id", 23, key=True), column(name, 25))
+    given = changes([INSERT], {0: [b"1", b"mine"]}, {}, columns)
+    result = only(spark(orders={"mask": {name: "constant"}}).handle(batch(given)))
+    assert [values(result, one) for one in names(result)] == [[b"1"], [b"***"]]
+
+
 def test_names_that_differ_in_case_only_go_through(spark: Any) -> None:
     columns = (column("id", 23), column("ID", 25), column("Id", 1082))
     given = changes([INSERT], {0: [b"1", b"x", b"infinity"]}, {}, columns)
