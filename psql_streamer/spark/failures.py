@@ -136,10 +136,10 @@ def _explain_unwritten(where: str, number: int | None, path: str | None = None) 
     path: its name, where that is known."""
     folder = tempfile.gettempdir() if path is None else Path(path).parent
     why = "the system refuses it" if number is None else os.strerror(number)
-    return HandlerUnavailable(
-        f"{where}: a file for Spark cannot be written in {folder}: {why}",
-        "make room there, or start the service again with another folder for temporary files (TMPDIR)",
-    )
+    remedy = "make room there, or start the service again with another folder for temporary files (TMPDIR)"
+    if number == errno.ENOENT:
+        remedy = "Spark is started again with another one; keep what clears temporary files away from it"
+    return HandlerUnavailable(f"{where}: a file for Spark cannot be written in {folder}: {why}", remedy)
 
 
 def _list_causes(error: Exception) -> list[str]:

@@ -108,9 +108,11 @@ class Jvm:
         self._folder = self._scratch.path
         self._stderr = self._folder / "stderr"
         self._gateway: Any = None
+        self._exchange: Path | None = None  # by files in it rows pass between pyspark and the JVM
         self.cluster: ApplicationCluster | None = None
         try:
             self.spark = self._start()
+            self._exchange = Path(self.spark.sparkContext._temp_dir)
             self.shipped = self._ship()
             self._watch()
         except BaseException:
@@ -119,9 +121,13 @@ class Jvm:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs, and the cluster that it belongs to knows of it."""
+        """Whether its process runs and has its folder, and the cluster that it belongs to knows of it.
+
+        Whatever clears temporary files may remove the folder, and a JVM does not make it again.
+        """
         running = self._gateway is not None and self._gateway.proc.poll() is None
-        return running and not (self.cluster is not None and self.cluster.lost)
+        has_folder = self._exchange is None or self._exchange.is_dir()
+        return running and has_folder and not (self.cluster is not None and self.cluster.lost)
 
     @property
     def memory(self) -> str:

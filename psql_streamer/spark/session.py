@@ -19,7 +19,7 @@ from psql_streamer.spark.cluster import Cluster, ServerCluster
 from psql_streamer.spark.connect import clone_session, connect, disconnect, ship
 from psql_streamer.spark.jvm import Jvm
 from psql_streamer.spark.options import SparkOptions
-from psql_streamer.spark.scratch import Scratch
+from psql_streamer.spark.scratch import Scratch, explain_unmade
 from psql_streamer.spark.shipping import pack
 
 if TYPE_CHECKING:
@@ -138,14 +138,15 @@ class Session:
 
     def _connect_to_server(self, remote: str) -> SparkSession:
         """A session on a Spark Connect server, with what is shipped to it."""
-        spark = connect(remote, self._options.conf)
         scratch = Scratch()
         try:
-            shipment = pack(self._options, scratch.path)
-            ship(spark, shipment)
-        except BaseException:
-            disconnect(spark, answers=True)
-            raise
+            spark = connect(remote, self._options.conf)
+            try:
+                shipment = pack(self._options, scratch.path)
+                ship(spark, shipment)
+            except BaseException:
+                disconnect(spark, answers=True)
+                raise
         finally:
             scratch.remove()
         self.shipped = shipment.told
@@ -238,6 +239,8 @@ def _start_jvm(options: SparkOptions) -> Jvm:
         if problem is not None:
             raise HandlerRefused(*problem)
         jvm = Jvm(options)
+    except OSError as error:
+        raise explain_unmade(error) from None
     except HandlerRefused as error:
         if settings != _proven:
             raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -253,6 +255,36 @@ def show_failure(call: Callable[[], object]) -> None:
         call()
     except HandlerError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
+
+
+@pytest.mark.slow
+def test_spark_is_started_again_where_its_folder_was_removed() -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", f"import {__name__} as t; t.remove_folder_between_batches()"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    removed, full, restarted = result.stdout.splitlines()
+    assert re.search(r"cannot be written in \S+: No such file or directory: Spark is started again", removed)
+    assert full.startswith("HandlerUnavailable: Spark cannot be started: its files cannot be made in ")
+    assert restarted == "works again: [b'1', b'2', b'4'], 1 restart"
+
+
+def remove_folder_between_batches() -> None:
+    """Runs in a process of its own, as kill_and_start_again."""
+    handler = SparkHandler(
+        "spark", SparkOptions(master="local[1]", tables={"*": {"sql": "SELECT *, 1 AS x FROM changes"}})
+    )
+    handler.start()
+    handler.handle(batch(shop()))
+    jvm: Any = handler._session._jvm
+    shutil.rmtree(jvm._scratch.path)
+    show_failure(lambda: handler.handle(batch(shop())))
+    with patch.object(Path, "write_text", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
+        show_failure(lambda: handler.handle(batch(shop())))
+    rows = values(only(handler.handle(batch(shop()))), "id")
+    print(f"works again: {rows}, {handler.stats()['engine_restarts']} restart")
+    handler.stop()
 
 
 def wait_for_end(pid: int) -> None:

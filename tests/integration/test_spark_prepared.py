@@ -317,7 +317,7 @@ def test_a_folder_for_files_that_has_gone_is_told(spark: Any, tmp_path: Path, ru
     with pytest.MonkeyPatch.context() as meanwhile:
         meanwhile.setattr(handler._runner.planner.prepared._ways[0].rows, "folder", gone)
         meanwhile.setattr(handler._pool.spark._sc, "_temp_dir", gone)
-        with pytest.raises(HandlerUnavailable, match=f"cannot be written in {gone}: No such file or directory: make"):
+        with pytest.raises(HandlerUnavailable, match=f"cannot be written in {gone}: No such file or directory: Spark"):
             handler.handle(batch(shop()))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from psql_streamer.errors import HandlerUnavailable
 from psql_streamer.spark.scratch import Scratch
 
 MAKE_ONE_AND_DIE = """
@@ -47,3 +48,9 @@ def test_what_belongs_to_somebody_who_lives_or_to_others_stays(temporary: Path) 
     first.remove()
     second.remove()
     assert [folder for folder in temporary.iterdir() if folder != other] == []
+
+
+def test_a_folder_for_temporary_files_that_has_gone_is_told(temporary: Path) -> None:
+    temporary.rmdir()
+    with pytest.raises(HandlerUnavailable, match=f"cannot be made in {temporary}: No such file or directory"):
+        Scratch()
