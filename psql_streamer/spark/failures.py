@@ -146,7 +146,8 @@ def _list_causes(error: Exception) -> list[str]:
     """Java's exceptions by class or condition, each in front of what it was raised for. Their messages may quote
     values.
     """
-    names, java = list[str](), getattr(error, "java_exception", None)
+    # pyspark has an exception of its own for some of them, as for java.time.DateTimeException
+    names, java = list[str](), getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with suppress(Exception):  # the JVM may be gone
         while java is not None and len(names) < _MOST_CAUSES:
             names.append(_find_condition(java) or java.getClass().getName())

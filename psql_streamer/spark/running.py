@@ -74,7 +74,8 @@ class Runner:
     def run_tolerantly(self, job: Job) -> Tolerated | None:
         """The same with null for what cannot be computed, and conditions that let pass what they cannot judge.
 
-        None where that cannot be had in one job: on a Spark Connect server, and of code of a function.
+        None where that cannot be had in one job: on a Spark Connect server, of code of a function, and where a row that
+        fails spoils others.
         """
         if self.planner.catalyst is None:
             return None
@@ -215,6 +216,8 @@ class Runner:
         table = tolerated.run()
         behind = table.num_columns - 1  # not by its name, which a column of the rule may have, too
         bits = table.column(behind).to_numpy()
+        if np.any(bits & tolerated.writers):
+            return None
         images = table.column(find_row_column(lineage.fields, len(sent.names) - 1)).to_numpy() >> IMAGE_SHIFT
         rows = np.concatenate((job.changes.after.rows, job.changes.before.rows))
         failed: dict[str | None, NDArray[np.bool_]] = {}

@@ -28,10 +28,12 @@ _SHARING = "spark.sql.subexpressionElimination.enabled"
 @dataclass(frozen=True, slots=True)
 class Tolerated:
     """result: with FAILED behind its columns. places: what may fail, by bit: the name of a column that is computed;
-    None: a condition, which lets a row pass that it cannot judge."""
+    None: a condition, which lets a row pass that it cannot judge. writers: the bits of those of which no other row can
+    be trusted where one has failed."""
 
     result: DataFrame
     places: list[str | None]
+    writers: int
 
     def run(self) -> pa.Table:
         """The rows. An expression that occurs twice is computed twice: Spark would move it out of what tolerates it."""
@@ -60,11 +62,11 @@ def tolerate(result: DataFrame, turns: Sequence[int]) -> Tolerated | None:
     if flags is None:
         return None
     project = at.logical.Project(plan.output().appended(flags), rebuilt)
-    return Tolerated(DataFrame(at.dataset.ofRows(spark._jsparkSession, project), spark), at.places)
+    return Tolerated(DataFrame(at.dataset.ofRows(spark._jsparkSession, project), spark), at.places, at.writers)
 
 
 class _Tolerance:
-    """Rebuilds a plan. places: see Tolerated."""
+    """Rebuilds a plan. places, writers: see Tolerated."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm
@@ -72,6 +74,7 @@ class _Tolerance:
         self.logical = catalyst.plans.logical
         self.dataset = jvm.org.apache.spark.sql.classic.Dataset
         self.places: list[str | None] = []
+        self.writers = 0
         self._expressions = catalyst.expressions
         self._seq = jvm.PythonUtils.toSeq
         self._nothing = jvm.scala.Option.empty()
@@ -147,7 +150,9 @@ class _Tolerance:
         for name, attempt in attempts:
             if len(self.places) <= _MOST_PLACES:
                 self.places.append(name)
-            bit = self._parse(f"{1 << (len(self.places) - 1)}L")
+            place = 1 << (len(self.places) - 1)
+            self.writers |= place if _may_leave_half_written(attempt) else 0
+            bit = self._parse(f"{place}L")
             failed = self._expressions.IsNull(attempt.toAttribute())
             mine = self._expressions.If(failed, bit, self._parse("0L"))
             found = mine if found is None else self._expressions.BitwiseOr(found, mine)
@@ -166,6 +171,15 @@ def _make_attribute(alias: Any) -> Any:
 def _cannot_fail(expression: Any) -> bool:
     """Attributes and literals."""
     return bool(expression.children().isEmpty())
+
+
+def _may_leave_half_written(expression: Any) -> bool:
+    """Whether a row that fails may leave its text in a writer, so that the next ones have a part of it. to_json and
+    to_csv fail while they write only for a format that they were given."""
+    kind = expression.nodeName()
+    if kind == "StructsToXml" or (kind in ("StructsToJson", "StructsToCsv") and not expression.options().isEmpty()):
+        return True
+    return any(_may_leave_half_written(child) for child in _list_items(expression.children()))
 
 
 def _list_conjuncts(condition: Any) -> list[Any]:

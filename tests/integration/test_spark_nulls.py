@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from psql_streamer.errors import HandlerRefused
@@ -149,6 +150,26 @@ def test_a_row_on_which_code_of_a_function_fails_keeps_what_is_passed_on(spark: 
     )
     assert rows == [*((at, b"1") for at in range(5)), (5, None)]
     assert handler.stats()["nulled"] == 1
+
+
+@pytest.mark.parametrize("mode", [NULL, ASIDE], ids=["null", "dead-letter"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "to_xml(named_struct('m', map(a, id)))",
+        "to_json(named_struct('id', id, 'd', IF(a = 'no name <', DATE'2026-01-01', NULL)), map('dateFormat', 'HH'))",
+    ],
+    ids=["to_xml", "to_json"],
+)
+def test_nothing_of_a_row_that_fails_while_it_is_written_is_in_the_next(spark: Any, text: str, mode: Any) -> None:
+    given = numbers((b"one", b"1"), (b"no name <", b"2"), (b"two", b"3"), (b"no name <", b"4"), (b"three", b"5"))
+    rule = {"sql": f"SELECT *, {text} AS v FROM changes"}
+    good = np.array([0, 2, 4])
+    expected = values(only(spark(NULL, numbers=rule).handle(batch(given.take(good)))), "v")
+    made = spark(mode, numbers=rule).handle(batch(given)).changes
+    found = {seq: value for part in made for seq, value in zip(part.seq.tolist(), values(part, "v"), strict=True)}
+    assert [found.pop(seq) for seq in good.tolist()] == expected
+    assert set(found.values()) <= {None}
 
 
 @pytest.mark.parametrize(
