@@ -91,7 +91,7 @@ class Chunk:
     """Rows of a table. columns: of the relation, `binary` text forms, null is NULL. nbytes: memory that they take.
 
     complete: nothing is behind them. last: `(page,item)` of the last row, of read_pages; empty for no row. places: of
-    read_chunk, columns of the key that `after` may be made of, in the relation's order: names are numbers there.
+    read_chunk, what `after` is made of where that is not the columns of the key: their names are numbers there.
     """
 
     columns: list[pa.Array]
@@ -169,8 +169,8 @@ def read_chunk(
 ) -> Chunk:
     """The next rows of a table in the order of its key, as many as these bytes of COPY's output hold; one at least.
 
-    after: of Chunk.places, behind which they are; None: from the first. where: an SQL condition that require_condition
-    has let pass, or empty.
+    after: of Chunk.places, or else of the columns of the key, behind which they are; None: from the first. where: an
+    SQL condition that require_condition has let pass, or empty.
     """
     numbers = {column.column: at for at, column in enumerate(list_name_columns(table), len(table.relation.columns))}
     width = len(table.relation.columns) + len(numbers)
@@ -185,9 +185,12 @@ def read_chunk(
         )
         if found.cut or found.rows >= rows:
             break
+    complete = not found.cut and found.rows < rows
+    if not numbers:
+        return _make_chunk(found, complete=complete)
     places = [found.columns[numbers.get(column, column)] for column in sorted(one.column for one in table.key)]
     rows_alone = replace(found, columns=found.columns[: len(table.relation.columns)])
-    return replace(_make_chunk(rows_alone, complete=not found.cut and found.rows < rows), places=places)
+    return replace(_make_chunk(rows_alone, complete=complete), places=places)
 
 
 def read_keys(
