@@ -45,6 +45,7 @@ class Clients:
         self._told: dict[str, int] = {}
         self._reports: list[Report] = []
         self._closed = False
+        self._has_met_brokers = False
         self._last: tuple[tuple[str, ...], NDArray[np.intp]] = ((), np.zeros(0, np.intp))
 
     @property
@@ -95,8 +96,19 @@ class Clients:
             else self._take_reports() + [report for of_client in reports for report in of_client or ()]
         )
 
+    def meet_brokers(self, topics: Iterable[str], timeout: float) -> None:
+        """Ask them for these topics, if nothing was asked before; without an answer records go their way all the same.
+
+        Records that wait while an idempotent client connects are sent half a second later: it looks for a broker that
+        gives it a number, finds none, and looks again after that time (rd_kafka_idemp_pid_fsm).
+        """
+        if not self._has_met_brokers:
+            with suppress(KafkaException):
+                self.read_metadata_together(topics, timeout)
+
     def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.read_metadata. A client asks, too, whose topics have more or fewer partitions than it knows."""
+        self._has_met_brokers = True
         if topic is not None:
             return self._look_up_client(topic).read_metadata(topic, timeout)
         found = self._all[0].read_metadata(None, timeout)
@@ -109,6 +121,7 @@ class Clients:
 
     def read_metadata_together(self, topics: Iterable[str], timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.read_metadata_together, with a question of each client that has some of them."""
+        self._has_met_brokers = True
         of_clients: dict[int, list[str]] = {}
         for topic, number in zip(topics, self._look_up_client_numbers(tuple(topics)).tolist(), strict=True):
             of_clients.setdefault(number, []).append(topic)

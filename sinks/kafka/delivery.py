@@ -29,7 +29,9 @@ _MOST_STANDSTILLS = 10
 """Standstills in a row, after which a new client takes over: it reads certificates from their files anew."""
 
 _METADATA_SECONDS = 1.0
-"""Seconds that brokers get to answer a question for the state of the partitions, when nothing moves."""
+"""Seconds that brokers get to answer a question: of a new client, and for the state of the partitions when nothing
+moves.
+"""
 
 _STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
 """What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
@@ -181,6 +183,7 @@ class Delivery:
 
     def _hand_over(self, producer: Clients, shipment: Shipment) -> None:
         """Queue what waits, one request for each partition, in as many turns as the client's queue asks for."""
+        producer.meet_brokers(shipment.records.topic_names, _METADATA_SECONDS)
         at = shipment.list_waiting()
         if self._is_idempotent and not shipment.singly:
             at = select_first_requests(shipment.records, at, self._bytes)

@@ -28,7 +28,7 @@ _SMALLEST_BYTES = 4 << 10
 
 _OFTEN_SECONDS = 60.0
 """Large records that come within so long of each other are worth smaller requests: each step to find one takes a new
-client, which has its first answer after half a second.
+client, which connects first.
 """
 
 _SMALL_SECONDS, _MOST_SMALL_SECONDS = 600.0, 6 * 3600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -106,3 +107,21 @@ def test_nothing_is_lost_repeated_or_overtaken_while_a_broker_is_away(brokers: M
             write_until_it_works(sink, batch)
             write_until_it_works(sink, replace(BATCH))
     assert numbers_by_key(brokers.bootstrap, "t") == in_order(turns)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_the_first_records_of_a_new_client_do_not_wait_for_its_second_attempt_to_get_a_number(
+    kafka: str, topic_prefix: str, partitions: int
+) -> None:
+    create_topic(kafka, topic_prefix, partitions=partitions)
+    shortest = 1.0
+    for _ in range(3):
+        with started(kafka, Turns(topic_prefix)) as sink:
+            sink.write(replace(BATCH))  # makes the topic known
+            sink.write(replace(BATCH))
+            assert sink._delivery is not None
+            sink._delivery.abandon()
+            began = time.monotonic()
+            sink.write(replace(BATCH))  # by a client that does not compress, and that is new
+            shortest = min(shortest, time.monotonic() - began)
+    assert shortest < 0.45, "librdkafka asks again after 0.5 s"
