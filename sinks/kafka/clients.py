@@ -130,6 +130,16 @@ class Clients:
             found.update(self._all[number].read_metadata_together(some, timeout))
         return found
 
+    def look_again(self, topics: Sequence[str] | None, timeout: float) -> None:
+        """Ask what another client was told just now, of those of these topics that have a client here; None: of all.
+        Without an answer records to new partitions fail, and a client that is new then writes them.
+        """
+        with suppress(KafkaException):
+            if topics is None:
+                self.read_metadata(None, timeout)
+            elif known := [topic for topic in topics if topic in self._client_of]:
+                self.read_metadata_together(known, timeout)
+
     def read_partition_states(self, topics: set[str], timeout: float) -> Mapping[str, Sequence[PartitionState]]:
         """See Producer.read_partition_states."""
         return self._all[0].read_partition_states(topics, timeout)

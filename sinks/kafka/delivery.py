@@ -103,12 +103,18 @@ class Delivery:
     def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.read_metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
         with self._convert_metadata_errors(timeout):
-            return self._producer.read_metadata(topic, timeout)
+            found = self._producer.read_metadata(topic, timeout)
+        if self._plain is not None:
+            self._plain.look_again(None if topic is None else (topic,), timeout)
+        return found
 
     def read_metadata_together(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.read_metadata_together. Raises as `metadata` does."""
         with self._convert_metadata_errors(timeout):
-            return self._producer.read_metadata_together(topics, timeout)
+            found = self._producer.read_metadata_together(topics, timeout)
+        if self._plain is not None:
+            self._plain.look_again(topics, timeout)
+        return found
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless interrupted: then SinkUnavailable."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.events.records import Records
@@ -20,6 +21,7 @@ from tests.kafka_sinks import (
     create_topic,
     random_bytes,
     started,
+    wait_until,
     write_until_it_works,
 )
 from tests.mock_brokers import MockBrokers
@@ -30,9 +32,9 @@ RANDOM, ALIKE = random_bytes(300_000), b"the same " * 300_000
 class Turns(Canned):
     """A batch of random values, one of values that are alike, and so on; each value begins with its number."""
 
-    def __init__(self, topic: str, rows: int = 100) -> None:
+    def __init__(self, topic: str, rows: int = 100, more: Sequence[Row] = ()) -> None:
         super().__init__([])
-        self._topic, self._rows = topic, rows
+        self._topic, self._rows, self._more = topic, rows, more
         self.encoded = 0
 
     def encode(self, batch: Batch) -> Records:  # noqa: ARG002 - the turn decides
@@ -43,7 +45,7 @@ class Turns(Canned):
             (self._topic, b"%d" % (at % 7), b"%07d" % (first + at) + source[at * 2000 : at * 2000 + 2000])
             for at in range(self._rows)
         ]
-        return Canned(rows).records
+        return Canned([*rows, *self._more]).records
 
 
 def numbers_by_key(bootstrap: str, topic: str) -> dict[bytes, list[int]]:
@@ -82,6 +84,24 @@ def test_requests_become_smaller_where_a_topic_takes_no_larger_ones(kafka: str, 
         assert sink.stats()["uncompressed"] == 200
     found = numbers_by_key(kafka, topic)
     assert {key: list(dict.fromkeys(numbers)) for key, numbers in found.items()} == in_order(turns)
+
+
+@pytest.mark.parametrize("others", [0, 10], ids=["topics asked for one by one", "all topics at once"])
+def test_both_clients_know_of_partitions_that_are_added(kafka: str, topic_prefix: str, others: int) -> None:
+    topic = create_topic(kafka, topic_prefix)
+    more: list[Row] = [(create_topic(kafka, f"{topic_prefix}-{i}"), b"key", b"value") for i in range(others)]
+    with started(kafka, Turns(topic, more=more), rebalanceInterval="1h") as sink:
+        for _ in range(4):
+            sink.write(replace(BATCH))
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_partitions([NewPartitions(topic, 8)])[topic].result()
+        wait_until(lambda: len(admin.list_topics(timeout=10).topics[topic].partitions) == 8)
+        assert sink._topics is not None
+        sink._topics.forget()  # as after rebalanceInterval, at which each client also asks, but at a time of its own
+        sink.write(replace(BATCH))
+        sink.write(replace(BATCH))
+        assert sink.stats()["uncompressed"] == 3 * (100 + others)
+    assert len(by_partition(consume(kafka, [topic]))) > 2
 
 
 @pytest.fixture
