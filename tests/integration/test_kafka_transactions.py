@@ -25,6 +25,7 @@ from psql_streamer.interfaces import Transaction
 from sinks.kafka import request_size
 from sinks.kafka.position_topic import Noted, PositionTopic
 from sinks.kafka.sink import KafkaSink
+from sinks.kafka.transactional_delivery import TransactionalDelivery
 from sinks.kafka.transactional_producer import TransactionalProducer
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import (
@@ -289,6 +290,12 @@ def test_an_instance_takes_over_from_one_that_writes_without_a_pause(
 ) -> None:
     rows: list[Row] = [(create_topic(kafka, topic_prefix), b"1", b"value")]
     read, ends = PositionTopic.read, []
+    is_there = threading.Event()
+
+    def wait_until_the_other_one_is_there(seconds: float) -> None:
+        """In a load of other tests the other one may take longer than it gets."""
+        TransactionalDelivery.wait(delivery, seconds)
+        assert not seconds or is_there.wait(60)
 
     def read_slowly(self: PositionTopic) -> Noted:
         time.sleep(0.5)
@@ -303,11 +310,15 @@ def test_an_instance_takes_over_from_one_that_writes_without_a_pause(
                 return
 
     with start(kafka, rows) as first:
+        delivery = first._delivery
+        assert isinstance(delivery, TransactionalDelivery)
+        monkeypatch.setattr(delivery, "wait", wait_until_the_other_one_is_there)
         writing = threading.Thread(target=write, daemon=True)
         writing.start()
         wait_until(lambda: bool(first.stats()["transactions"] > 10))
         monkeypatch.setattr(PositionTopic, "read", read_slowly)
         with start(kafka, rows) as second:
+            is_there.set()
             number = 0
             while writing.is_alive():
                 second.write_transaction(transaction(number := number + 1))
