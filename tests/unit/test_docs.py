@@ -93,6 +93,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_sections_lead_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(((?:[^)#\s]+\.md)?)#([^)]+)\)", page.read_text())
+    local = [(page.parent / target if target else page, name) for target, name in links if "://" not in target]
+    assert [(target.name, name) for target, name in local if name not in _list_sections(target)] == []
+
+
+def _list_sections(page: Path) -> set[str]:
+    """What links call the sections of a page: those of one name have numbers from the second on."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    names = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    before = [names[:at].count(name) for at, name in enumerate(names)]
+    return {f"{name}-{count}" if count else name for name, count in zip(names, before, strict=True)}
+
+
 def test_the_tests_that_the_architecture_names_exist() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = re.findall(r"`((?:unit|integration|system)/test_\w+\.py)(?:::(\w+))?`", text)
