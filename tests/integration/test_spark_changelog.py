@@ -263,6 +263,24 @@ def test_a_table_that_cannot_be_read_keeps_batches_waiting_and_says_so(streams: 
     assert stream.handler.status().ok
 
 
+def test_a_table_with_another_shape_is_read_anew_also_where_that_fails_at_first(
+    streams: Any, database: Database
+) -> None:
+    stream = streams({"sql": "SELECT c.id, c.expected, l.* EXCEPT (id) FROM changes c JOIN customers l ON l.id = c.id"})
+    order(database, 1)
+    stream.join()
+    database.execute("ALTER TABLE customers ADD tier text DEFAULT 'bronze'")
+    database.execute("UPDATE customers SET segment = 'later' WHERE id = 3")
+    order(database, 2)
+    [batch] = [one for one in [merge(read_all(stream.source, database))] if len(one.changes)]
+    database.execute("ALTER TABLE customers RENAME TO away")
+    with pytest.raises(HandlerUnavailable, match=r"lookup customers: table public\.customers is not published"):
+        stream.handler.handle(batch)
+    database.execute("ALTER TABLE away RENAME TO customers")
+    [part] = [one for one in stream.handler.handle(batch).changes if one.relation.table == "orders"]
+    assert values(part, "tier") == [b"bronze"]
+
+
 def test_a_review_refuses_tables_that_are_not_streamed_or_have_no_key(streams: Any, database: Database) -> None:
     stream = streams()
     database.execute("ALTER TABLE customers DROP CONSTRAINT customers_pkey")

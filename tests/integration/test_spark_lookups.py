@@ -18,6 +18,7 @@ from psql_streamer.interfaces import Published, Severity
 from psql_streamer.model import ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.lookups import lookup as lookup_module
+from psql_streamer.spark.lookups import refreshing
 from psql_streamer.spark.options import SparkOptions
 from sources.postgres.source import PostgresSource
 from tests.columns import postgres_table
@@ -175,6 +176,38 @@ def test_a_refresh_that_fails_keeps_the_version_that_is_there_and_is_told(
     csv.write_text("name,segment\nann,back\n")
     until(lambda: "in vain" not in handler.status().reason, "the file to be read again")
     assert segments_of(handler) == [b"back", None, None]
+
+
+def test_an_error_that_nobody_foresaw_is_told_as_well_and_the_lookup_read_again(
+    with_lookups: Any, csv: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> Any:
+        raise MemoryError("of ann")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(refreshing, "read", fail)
+        handler = with_lookups(of_csv(csv, refresh="50ms"), orders=JOINED)
+        until(lambda: handler.stats()["lookups"]["segments"]["failed_loads"] > 1, "two refreshes to fail")
+        assert "lookup segments not read: the reading ended with MemoryError" in handler.status().reason
+    until(lambda: handler.status().ok, "the file to be read")
+    assert segments_of(handler) == [b"gold", None, None]
+    assert "lookup segments cannot be read: the reading ended with MemoryError" in caplog.text
+    assert "of ann" not in "".join(record.getMessage() for record in caplog.records)
+
+
+def test_each_version_of_rows_that_spark_alone_holds_is_its_own(
+    with_lookups: Any, csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup_module, "LOOK_AT_FILES_SECONDS", 0.05)
+    handler = with_lookups(of_csv(csv, refresh="change", maxBytes=1), orders=JOINED)
+    assert segments_of(handler) == [b"gold", None, None]
+    replace(csv, "name,segment\nann,platinum\ndan,new\neve,none\n")
+    until(lambda: handler.stats()["lookups"]["segments"]["loads"] == 2, "the file to be read again")
+    assert handler.stats()["lookups"]["segments"]["rows"] == 3
+    assert segments_of(handler) == [b"platinum", None, b"new"]
+    csv.unlink()
+    until(lambda: handler.stats()["lookups"]["segments"]["failed_loads"] > 0, "a refresh to fail")
+    assert segments_of(handler) == [b"platinum", None, b"new"]
 
 
 def test_a_lookup_that_is_not_there_yet_keeps_batches_waiting_and_not_the_start(

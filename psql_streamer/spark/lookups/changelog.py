@@ -194,11 +194,12 @@ class Changelog:
             self._load(batch if ours else None)
         if shape is None:
             return
-        known, self._relation = self._relation, shape
-        if known is not None and known.columns != shape.columns:
+        if self._relation is not None and self._relation.columns != shape.columns:
             log.info("lookup %s: %s.%s has other columns: it is read anew", self.name, self.schema, self.table)
             self._read()
-        elif self._state is not None and self._state.columns == shape.columns:
+        # Not before it is read: a batch that comes again after a reading in vain must find that it has other columns.
+        self._relation = shape
+        if self._state is not None and self._state.columns == shape.columns:
             # The stream knows what types of the database's own stand for.
             self._state = replace(self._state, columns=shape.columns)
 

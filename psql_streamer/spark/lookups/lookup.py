@@ -46,7 +46,7 @@ class Lookup:
         return None if self._due_at == float("inf") else self._due_at
 
     def load(self, read: Callable[[LookupOptions], Version], stamp: Callable[[LookupOptions], str]) -> None:
-        """Read it, unless its files are as they were. Never raises a HandlerError: the version that is there stays."""
+        """Read it, unless its files are as they were. Never raises an error: the version that is there stays."""
         began = time.monotonic()
         try:
             newest = self._newest
@@ -54,6 +54,11 @@ class Lookup:
                 self._take(read(self.options))
         except HandlerError as error:
             self._note_failure(error)
+            return
+        except Exception as error:  # whatever it is: a lookup that nobody reads any more would grow old in silence
+            log.debug("where it came from", exc_info=True)
+            # Its text may quote values.
+            self._note_failure(HandlerUnavailable(f"the reading ended with {type(error).__name__}"))
             return
         with self._lock:
             if self._backoff.attempts:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -141,7 +142,10 @@ def _read_by_spark(options: LookupOptions, spark: SparkSession, began: float, st
         if some.num_rows <= _MOST_COLLECTED_ROWS and some.nbytes <= options.max_bytes:
             return Version(some.num_rows, some.nbytes, schema, began, some, stamp=stamped)
         del some
-        held = frame.persist()
+        # Spark takes files of the same names for the same rows: what it holds of one version would count for the next,
+        # and both would be let go with the first. So each has a plan of its own.
+        its_own = repr(uuid4().hex)
+        held = frame.where(f"{its_own} = {its_own}").persist()
         return Version(held.count(), 0, schema, began, frame=held, stamp=stamped)
 
     return _run_converting_errors(load)
