@@ -6,9 +6,9 @@
 4. the entry for all other tables, where the section has one, wherever it stands
 
 What a pattern fits: a glob without a dot is compared with the table (`sales_*`), one with a dot with schema and table
-(`*.orders`), case counts; a regular expression stands between slashes (`/^sales_[0-9]+$/`) and is tried on
-"schema.table", then on the table. In [spark.tables] it is another thing: see Globs. docs/configuration.md has all this
-for users.
+(`*.orders`), case counts, and a table that has the glob itself as its name fits, too; a regular expression stands
+between slashes (`/^sales_[0-9]+$/`) and is tried on "schema.table", then on the table. In [spark.tables] it is another
+thing: see Globs. docs/configuration.md has all this for users.
 """
 
 from __future__ import annotations
@@ -100,7 +100,12 @@ def _make_part_matcher(entry: str) -> _Match:
         re.compile(translate(of_schema if dot else "*")),
         re.compile(translate(of_table if dot else entry)),
     )
-    return lambda schema, table: {} if schemas.match(schema) and tables.match(table) else None
+
+    def match(schema: str, table: str) -> _Groups | None:
+        fits = schemas.match(schema) and tables.match(table)
+        return {} if fits or entry in list_exact_names(schema, table) else None
+
+    return match
 
 
 def _make_whole_name_matcher(entry: str) -> _Match:

@@ -43,6 +43,13 @@ def test_a_name_that_is_a_glob_too_fits_its_table_once() -> None:
     assert found(patterns, "public", "a*") == ["a*", "*"]
 
 
+def test_a_table_whose_name_is_a_glob_fits_that_name() -> None:
+    patterns = entries("c[1]", "public.d[2]")
+    assert found(patterns, "public", "c[1]") == found(patterns, "shop", "c1") == ["c[1]"]
+    assert found(patterns, "public", "d[2]") == found(patterns, "public", "d2") == ["public.d[2]"]
+    assert found(patterns, "shop", "d[2]") == []
+
+
 def test_what_is_no_regular_expression_is_named() -> None:
     with pytest.raises(ValueError, match=r"^/\(/ is not a regular expression"):
         entries("/(/")
