@@ -386,3 +386,22 @@ def test_partitions_that_become_their_root_meanwhile_say_what_to_do(database: Da
     [shown] = consumer.source.list_snapshots()
     assert "public.one is no longer there, or no longer published under this name" in shown.reason
     assert "ask for a snapshot of the tables that are streamed now" in shown.reason
+
+
+def test_a_table_that_becomes_unlogged_meanwhile_says_so(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES;"
+        "INSERT INTO t SELECT generate_series(1, 700)"
+    )
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 200:
+            consumer.read()
+        database.execute("ALTER TABLE t SET UNLOGGED")
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.list_snapshots()
+    assert shown.state is SnapshotState.FAILED
+    assert "public.t is UNLOGGED now" in shown.reason
+    assert "SET LOGGED, then ask for a snapshot" in shown.reason

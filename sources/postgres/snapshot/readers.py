@@ -76,6 +76,8 @@ _WRITERS_SECONDS = 0.5
 _CHUNK_LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
 
+_IS_UNLOGGED = "SELECT relpersistence = 'u' FROM pg_catalog.pg_class WHERE oid = %s"
+
 _SLOWEST = 30
 """The time after which a chunk is given up, in multiples of what one should take."""
 
@@ -298,6 +300,11 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             session, int(task.table.relation), self._options.publications, self._types.resolve, filters=filters
         )
         if table is None:
+            if session.read_value(_IS_UNLOGGED, int(task.table.relation)):
+                raise SourceRefused(
+                    f"{task.table.table} is UNLOGGED now, and its changes are not in the WAL",
+                    f"ALTER TABLE {task.table.table} SET LOGGED, then ask for a snapshot of it",
+                )
             raise SourceRefused(
                 f"{task.table.table} is no longer there, or no longer published under this name",
                 "if it was not dropped, ask for a snapshot of the tables that are streamed now: with a changed "
