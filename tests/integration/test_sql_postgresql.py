@@ -384,7 +384,9 @@ def test_no_statement_of_a_poll_reads_a_whole_table(database: Database) -> None:
         "INSERT INTO orders (note) SELECT 'n' FROM generate_series(1, 20000);"
         "INSERT INTO visits SELECT 's' || n % 7, now(), n FROM generate_series(1, 20000) n; ANALYZE"
     )
-    scans = "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_user_tables"
+    scans = "SELECT sum(seq_scan), sum(idx_scan), sum(n_tup_ins) FROM pg_stat_user_tables"
+    # A session's counters are there for others when it has ended: so those of the session that made the indexes.
+    wait_for(lambda: database.query(scans)[0][2] == 40_000, "the counters of the session that filled the tables")
     before = database.query(scans)[0]
     with polling(database, "orders", "visits", pollInterval="20ms", batchSize=3000, settle="0s") as source:
         read_rows(source, 40_000)
@@ -396,7 +398,6 @@ def test_no_statement_of_a_poll_reads_a_whole_table(database: Database) -> None:
         read_rows(source, 2)
         polls = source.stats()["polls"]
     assert polls > 10
-    # A session's counters are there for others when it has ended.
     wait_for(lambda: database.query(scans)[0][1] > before[1] + polls, "the counters of the session")
     assert database.query(scans)[0][0] == before[0]
 
