@@ -405,3 +405,21 @@ def test_a_table_that_becomes_unlogged_meanwhile_says_so(database: Database) -> 
     assert shown.state is SnapshotState.FAILED
     assert "public.t is UNLOGGED now" in shown.reason
     assert "SET LOGGED, then ask for a snapshot" in shown.reason
+
+
+def test_a_table_whose_row_filter_is_widened_meanwhile_is_read_from_its_beginning(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t WHERE (id % 2 = 0);"
+        "INSERT INTO t SELECT generate_series(1, 1400)"
+    )
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while consumer.fold.reads < 200:
+            consumer.read()
+        database.execute("ALTER PUBLICATION p SET TABLE t")
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
+    assert len(consumer.fold.tables["public.t"]) == 1400

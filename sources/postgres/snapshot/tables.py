@@ -258,7 +258,8 @@ class SnapshotTable:
 
     @property
     def order(self) -> str:
-        """The order in which its rows are read, as JSON: the columns of its key, and what its index makes of them.
+        """The order in which its rows are read, as JSON: the columns of its key, what its index makes of them, and the
+        row filter if there is one.
 
         Where that is another one, a key that was read up to says nothing of what is left.
         """
@@ -266,7 +267,8 @@ class SnapshotTable:
             (self.relation.columns[one.column].name, *one.describe_order(), *self._describe_digits(one))
             for one in self.key
         ]
-        return json.dumps([describe_key(self.relation), names])
+        filters = [self.row_filter] if self.row_filter else []
+        return json.dumps([describe_key(self.relation), names, *filters])
 
     def _describe_digits(self, column: KeyColumn) -> tuple[int, ...]:
         """The modifier of a type whose texts depend on it; nothing of a column without one."""
