@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -119,3 +121,13 @@ class MockBrokers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._host.close()
+
+
+@contextmanager
+def start_two_leaders() -> Iterator[MockBrokers]:
+    """Two brokers; each leads one of the partitions of topic t."""
+    with MockBrokers(2) as cluster:
+        cluster.create("t", 2)
+        cluster.lead("t", 0, 1)
+        cluster.lead("t", 1, 2)
+        yield cluster

@@ -24,7 +24,7 @@ from tests.kafka_sinks import (
     wait_until,
     write_until_it_works,
 )
-from tests.mock_brokers import MockBrokers
+from tests.mock_brokers import MockBrokers, start_two_leaders
 
 RANDOM, ALIKE = random_bytes(300_000), b"the same " * 300_000
 
@@ -106,11 +106,7 @@ def test_both_clients_know_of_partitions_that_are_added(kafka: str, topic_prefix
 
 @pytest.fixture
 def brokers() -> Iterator[MockBrokers]:
-    """Two brokers; each leads one of the partitions of topic t."""
-    with MockBrokers(2) as cluster:
-        cluster.create("t", 2)
-        cluster.lead("t", 0, 1)
-        cluster.lead("t", 1, 2)
+    with start_two_leaders() as cluster:
         yield cluster
 
 

@@ -17,7 +17,7 @@ from sinks.kafka import delivery
 from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, random_bytes, started, write_until_it_works
-from tests.mock_brokers import PRODUCE, MockBrokers
+from tests.mock_brokers import PRODUCE, MockBrokers, start_two_leaders
 
 ROWS: list[Row] = [("t", b"%d" % (i % 50), b"%d" % i) for i in range(500)]
 IMPATIENT: dict[str, Any] = {"timeout": "150ms", "maxAttempts": 2}
@@ -25,11 +25,7 @@ IMPATIENT: dict[str, Any] = {"timeout": "150ms", "maxAttempts": 2}
 
 @pytest.fixture
 def brokers() -> Iterator[MockBrokers]:
-    """Two brokers; each leads one of the partitions of topic t."""
-    with MockBrokers(2) as cluster:
-        cluster.create("t", 2)
-        cluster.lead("t", 0, 1)
-        cluster.lead("t", 1, 2)
+    with start_two_leaders() as cluster:
         yield cluster
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg2
@@ -32,6 +33,18 @@ def started(database: Database, **more: object) -> Consumer:
     consumer.source.read_stream_identity()
     consumer.source.start(None)
     return consumer
+
+
+@contextmanager
+def reading(database: Database, rows: int, **more: object) -> Iterator[Consumer]:
+    """With so many rows read, and stopped at the end."""
+    consumer = started(database, **more)
+    try:
+        while consumer.fold.reads < rows:
+            consumer.read()
+        yield consumer
+    finally:
+        consumer.source.stop()
 
 
 def reads(batch: Batch | None) -> int:
@@ -195,15 +208,10 @@ def _update(database: Database, number: int) -> None:
 @pytest.mark.behaviour("N7")
 def test_a_truncate_leaves_nothing_of_the_rows_that_were_read_before(database: Database) -> None:
     database.execute(TABLE + "INSERT INTO t SELECT i FROM generate_series(1, 1000) i")
-    consumer = started(database, chunkRows=100)
-    try:
-        while consumer.fold.reads < 100:
-            consumer.read()
+    with reading(database, 100, chunkRows=100) as consumer:
         database.execute("TRUNCATE t; INSERT INTO t VALUES (5, 'behind')")
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     consumer.fold.assert_equals(database, "public.t")
 
 
@@ -214,16 +222,11 @@ def test_a_truncate_leaves_nothing_of_the_rows_that_were_read_before(database: D
 )
 def test_a_table_that_is_altered_meanwhile_is_read_in_its_new_shape(database: Database, alter: str) -> None:
     database.execute(TABLE + "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 1000) i")
-    consumer = started(database, chunkRows=100)
-    try:
-        while consumer.fold.reads < 100:
-            consumer.read()
+    with reading(database, 100, chunkRows=100) as consumer:
         database.execute(f"ALTER TABLE t {alter}")
         database.execute("INSERT INTO t (id) VALUES (2000)")
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     keys = {key for (key,) in consumer.fold.tables["public.t"]}
     assert keys == {str(number).encode() for number in [*range(1, 1001), 2000]}
     last = consumer.fold.tables["public.t"][b"1000",]

@@ -10,7 +10,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.beside import run_beside
 from tests.database import Database
-from tests.integration.test_snapshot import TABLE, started
+from tests.integration.test_snapshot import TABLE, reading, started
 from tests.integration.test_snapshot_races import Consumer, snapshotting
 from tests.keyed_tables import SCHEMA
 from tests.snapshot_fold import Row, rows_of_changes
@@ -61,16 +61,11 @@ def test_a_table_whose_rows_get_another_order_is_read_from_its_beginning(databas
         "CREATE TABLE t (id int PRIMARY KEY, code int NOT NULL, v text); CREATE PUBLICATION p FOR TABLE t;"
         "INSERT INTO t SELECT i, (i * 7919) % 1000, 'v' FROM generate_series(1, 1000) i"
     )
-    consumer = started(database, chunkRows=100)
-    try:
-        while consumer.fold.reads < 300:
-            consumer.read()
+    with reading(database, 300, chunkRows=100) as consumer:
         database.execute(alter)
         database.execute("UPDATE t SET v = 'altered' WHERE code = 7")
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     [shown] = consumer.source.list_snapshots()
     assert (shown.state, shown.reason) == (SnapshotState.DONE, "")
     column = "id" if "id" in alter and "(code)" not in alter else "code"
@@ -112,10 +107,7 @@ def test_a_table_that_is_written_anew_while_a_reader_waits_for_its_lock_is_read_
 ) -> None:
     """Rows that were written anew are invisible to a snapshot that was taken before."""
     database.execute(TABLE + "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 1000) i")
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 100:
-            consumer.read()
+    with reading(database, 100, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         with database.session() as session, session.cursor() as cursor:
             cursor.execute("ALTER TABLE t ALTER v TYPE varchar USING upper(v)")
 
@@ -127,8 +119,6 @@ def test_a_table_that_is_written_anew_while_a_reader_waits_for_its_lock_is_read_
             session.commit()
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     assert len(consumer.fold.tables["public.t"]) == 1000
     assert consumer.fold.tables["public.t"][b"1000",]["v"] == b"V1000"
 
@@ -147,17 +137,12 @@ def test_a_large_value_of_a_row_that_gets_another_key_before_it_is_given_arrives
         TABLE + f"ALTER TABLE t ALTER v SET STORAGE EXTERNAL; ALTER TABLE t REPLICA IDENTITY {identity};"
         "INSERT INTO t SELECT i, repeat(i::text, 3000) FROM generate_series(1, 300) i"
     )
-    consumer = started(database, chunkRows=50, parallel=1)
-    try:
-        while consumer.fold.reads < 100:
-            consumer.read()
+    with reading(database, 100, chunkRows=50, parallel=1) as consumer:
         database.execute(
             "UPDATE t SET id = -id WHERE id > 250; UPDATE t SET id = id + 1000 WHERE id BETWEEN 201 AND 210"
         )
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     consumer.fold.assert_equals(database, "public.t")
 
 
@@ -220,15 +205,10 @@ def test_a_table_whose_key_gets_an_index_of_other_operators_is_read_from_its_beg
         'CREATE UNIQUE INDEX by_weekday ON t (a "Odd".weekdays, b);'
         "INSERT INTO t SELECT i, i FROM generate_series(1, 700) i"
     )
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 200:
-            consumer.read()
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         database.execute("ALTER TABLE t REPLICA IDENTITY USING INDEX by_weekday")
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     consumer.fold.assert_equals(database, "public.t")
 
 
@@ -250,15 +230,10 @@ def test_a_table_is_read_from_its_beginning_when_values_of_its_keys_enum_get_oth
         f"CREATE TABLE t (k {kind}, id int, PRIMARY KEY (k, id)); CREATE PUBLICATION p FOR TABLE t;"
         f"INSERT INTO t SELECT {value}, i FROM unnest(enum_range(NULL::mood)) k, generate_series(1, 500) i"
     )
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 200:
-            consumer.read()
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         database.execute(rename)
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     [shown] = consumer.source.list_snapshots()
     assert (shown.state, shown.reason) == (SnapshotState.DONE, "")
     found = {tuple(cell.decode() for cell in key if cell is not None) for key in consumer.fold.tables["public.t"]}
@@ -278,15 +253,10 @@ def test_a_table_is_read_from_its_beginning_when_the_texts_of_its_key_get_other_
         f"CREATE TABLE t (k {kind} PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
         f"INSERT INTO t SELECT {value} FROM generate_series(1, 500) i"
     )
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 200:
-            consumer.read()
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         database.execute(f"ALTER TABLE t ALTER k TYPE {other}")
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
     found = {key.decode() for (key,) in consumer.fold.tables["public.t"] if key is not None}
     as_sent = "rpad(k::text, 9)" if kind == "char(5)" else "k::text"
@@ -300,18 +270,13 @@ def test_a_table_with_a_key_of_money_is_read_from_its_beginning_under_another_lo
         "CREATE TABLE t (k money PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
         "INSERT INTO t SELECT i::int::money FROM generate_series(1, 500) i"
     )
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 200:
-            consumer.read()
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         consumer.source.stop()
         database.execute(f"ALTER DATABASE \"{database.name}\" SET lc_monetary = 'POSIX'")
         consumer.keep()
         consumer.lose(source_of(database, snapshot={"mode": "initial", "chunkRows": 50, "parallel": 1}))
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     assert consumer.fold.reads >= 700
     consumer.fold.assert_equals(database, "public.t")
 
@@ -336,16 +301,11 @@ def test_a_table_whose_key_names_objects_is_read_on_when_they_are_renamed(
         _OBJECTS + f"; CREATE DOMAIN of_objects AS regclass; CREATE TABLE t (a int, k {kind}, PRIMARY KEY (k, a));"
         "CREATE PUBLICATION p FOR TABLE t; INSERT INTO t SELECT 7, oid FROM pg_class WHERE relname ~ '^n[0-9]+$'"
     )
-    consumer = started(database, chunkRows=10, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 20:
-            consumer.read()
+    with reading(database, 20, chunkRows=10, chunkBytes=1000, parallel=1) as consumer:
         database.execute(rename)
         consumer.keep()
         consumer.lose(snapshotting(database, chunkRows=10))
         consumer.until_done()
-    finally:
-        consumer.source.stop()
     assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
     assert consumer.fold.reads == 200
 
@@ -375,14 +335,9 @@ def test_partitions_that_become_their_root_meanwhile_say_what_to_do(database: Da
         "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE PUBLICATION p FOR TABLE t;"
         "CREATE TABLE one PARTITION OF t DEFAULT; INSERT INTO t SELECT generate_series(1, 700)"
     )
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 200:
-            consumer.read()
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         database.execute("ALTER PUBLICATION p SET (publish_via_partition_root)")
         consumer.until_done()
-    finally:
-        consumer.source.stop()
     [shown] = consumer.source.list_snapshots()
     assert "public.one is no longer there, or no longer published under this name" in shown.reason
     assert "ask for a snapshot of the tables that are streamed now" in shown.reason
@@ -393,14 +348,9 @@ def test_a_table_that_becomes_unlogged_meanwhile_says_so(database: Database) -> 
         "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES;"
         "INSERT INTO t SELECT generate_series(1, 700)"
     )
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 200:
-            consumer.read()
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         database.execute("ALTER TABLE t SET UNLOGGED")
         consumer.until_done()
-    finally:
-        consumer.source.stop()
     [shown] = consumer.source.list_snapshots()
     assert shown.state is SnapshotState.FAILED
     assert "public.t is UNLOGGED now" in shown.reason
@@ -412,14 +362,9 @@ def test_a_table_whose_row_filter_is_widened_meanwhile_is_read_from_its_beginnin
         "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t WHERE (id % 2 = 0);"
         "INSERT INTO t SELECT generate_series(1, 1400)"
     )
-    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while consumer.fold.reads < 200:
-            consumer.read()
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
         database.execute("ALTER PUBLICATION p SET TABLE t")
         consumer.until_done()
         consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
     assert len(consumer.fold.tables["public.t"]) == 1400

@@ -194,13 +194,19 @@ class CommandLines:
                     self._seen.add(path.read_text(errors="replace").replace("\0", " "))
 
 
-@pytest.mark.slow
-def test_a_killed_jvm_is_unavailable_and_tried_again_until_one_starts() -> None:
+def run_apart(function: Callable[[], None]) -> subprocess.CompletedProcess[str]:
+    """Run a function of this module in a process of its own: the JVM of this one is shared by all tests."""
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"import {__name__} as t; t.kill_and_start_again()"],
+        [sys.executable, "-W", "error", "-c", f"import {__name__} as t; t.{function.__name__}()"],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.mark.slow
+def test_a_killed_jvm_is_unavailable_and_tried_again_until_one_starts() -> None:
+    result = run_apart(kill_and_start_again)
     assert result.stderr == ""
     settings, killed, not_again, restarted = result.stdout.splitlines()
     assert settings.startswith("HandlerRefused: Spark did not start")
@@ -225,7 +231,7 @@ def shout(df):
 
 
 def kill_and_start_again() -> None:
-    """Runs in a process of its own: the JVM of this one is shared by all tests."""
+    """To be run apart."""
     small = SparkOptions(master="local[1]", tables=EVERY, conf={"spark.driver.memory": "100m"})
     show_failure(SparkHandler("spark", small).start)
     with tempfile.TemporaryDirectory() as folder:
@@ -259,11 +265,7 @@ def show_failure(call: Callable[[], object]) -> None:
 
 @pytest.mark.slow
 def test_spark_is_started_again_where_its_folder_was_removed() -> None:
-    result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"import {__name__} as t; t.remove_folder_between_batches()"],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    result = run_apart(remove_folder_between_batches)
     removed, full, restarted = result.stdout.splitlines()
     assert re.search(r"cannot be written in \S+: No such file or directory: Spark is started again", removed)
     assert full.startswith("HandlerUnavailable: Spark cannot be started: its files cannot be made in ")
@@ -271,7 +273,7 @@ def test_spark_is_started_again_where_its_folder_was_removed() -> None:
 
 
 def remove_folder_between_batches() -> None:
-    """Runs in a process of its own, as kill_and_start_again."""
+    """To be run apart."""
     handler = SparkHandler(
         "spark", SparkOptions(master="local[1]", tables={"*": {"sql": "SELECT *, 1 AS x FROM changes"}})
     )

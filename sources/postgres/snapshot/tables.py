@@ -280,7 +280,7 @@ class SnapshotTable:
     @property
     def name(self) -> str:
         """SQL of its name."""
-        return f"{quote_identifier(self.relation.schema)}.{quote_identifier(self.relation.table)}"
+        return _quote_name(self.relation.schema, self.relation.table)
 
 
 Resolve = Callable[[int], PgType | None]
@@ -358,8 +358,7 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
         key=found,
         parts=tuple(
-            Part(f"{quote_identifier(of)}.{quote_identifier(name)}", int(pages), part_kind == "f")
-            for of, name, part_kind, _, pages in parts
+            Part(_quote_name(of, name), int(pages), part_kind == "f") for of, name, part_kind, _, pages in parts
         ),
         rows_are_streamed=bool(streamed),
         all_rows_are_streamed=bool(all_streamed),
@@ -374,13 +373,17 @@ def _describe_missing_key(relation: Relation, key: Collection[str], is_published
             f"a column of the key of {relation} is not published",
             "name it in the publication's column list, or leave the list out (ALTER PUBLICATION ... SET TABLE)",
         )
-    name = f"{quote_identifier(relation.schema)}.{quote_identifier(relation.table)}"
+    name = _quote_name(relation.schema, relation.table)
     remedy = f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT if it has a primary key, else give it one"
     if relation.replica_identity is ReplicaIdentity.NOTHING:
         return f"{relation} has REPLICA IDENTITY NOTHING: nothing tells its rows from those of the stream", remedy
     if relation.replica_identity is ReplicaIdentity.INDEX and not key:
         return f"the index that was the replica identity of {relation} was dropped", remedy
     return f"{relation} {NO_KEY[0]}", NO_KEY[1]
+
+
+def _quote_name(schema: str, table: str) -> str:
+    return f"{quote_identifier(schema)}.{quote_identifier(table)}"
 
 
 def _make_key(key: Sequence[Sequence[str]], place: dict[str, int]) -> tuple[KeyColumn, ...]:
