@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg2
 
@@ -20,8 +20,10 @@ Made = TypeVar("Made")
 
 _BLOCKER_LOOK_SECONDS = 0.5
 """Between two questions for the transaction that is waited for."""
-_UNDO_SECONDS = 1.0
-"""For a server to take a cancel request, and for it to end the command; a stop waits no longer."""
+_CANCEL_SECONDS = 2.0
+"""For a server to take a cancel request."""
+_UNDO_SECONDS = 8.0
+"""For a server that took it to end the command, or to drop the slot: both wait for the disk (fsync of its folder)."""
 
 # 0 stands for a prepared transaction (PostgreSQL documentation, pg_blocking_pids).
 _BLOCKERS = """
@@ -79,16 +81,26 @@ def _undo(maker: Session, making: Call[Made], name: str) -> None:
     made the slot. The command is cancelled, and a slot that is there all the same is dropped. A server that does not
     answer is given up.
     """
-    for call in (Call(maker.cancel_request().send, "cancel slot"), making):
-        if not call.wait(_UNDO_SECONDS, threading.Event()):
-            maker.abort()
-            log.warning('slot "%s" may have been created: the server did not answer the cancel request', name)
-            return
+    cancelling = Call(maker.cancel_request().send, "cancel slot")
+    if not (_has_ended(cancelling, _CANCEL_SECONDS) and _has_ended(making, _UNDO_SECONDS)):
+        maker.abort()
+        log.warning('slot "%s" may have been created: the server did not answer the cancel request', name)
+        return
+    if not _has_ended(Call(lambda: _drop_made(maker, making, name), "drop slot"), _UNDO_SECONDS):
+        maker.abort()
+        log.warning('slot "%s" may have been created: the server did not answer when it was dropped', name)
+
+
+def _drop_made(maker: Session, making: Call[Made], name: str) -> None:
+    """Drop what `making` made. A command that is cancelled behind the slot's last write fails and leaves it."""
     with suppress(psycopg2.Error):
-        making.require_result()
-        dropping = Call(lambda: maker.drop_slot(name), "drop slot")
-        if not dropping.wait(_UNDO_SECONDS, threading.Event()):
-            maker.abort()
+        with suppress(psycopg2.errors.QueryCanceled):
+            making.require_result()
+        maker.drop_slot(name)
+
+
+def _has_ended(call: Call[Any], seconds: float) -> bool:
+    return call.wait(seconds, threading.Event())
 
 
 def _describe_blocker(catalog: Catalog, maker: Session, name: str) -> str:

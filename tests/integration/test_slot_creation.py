@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 
+import psycopg2
 import pytest
 from psycopg2.extensions import parse_dsn
 
 from psql_streamer.errors import SourceError, SourceUnavailable
-from sources.postgres.catalog import Catalog
+from sources.postgres.catalog import Catalog, Session
 from sources.postgres.options import PostgresOptions
+from sources.postgres.replication import connect
 from sources.postgres.server_types import ServerTypes
-from sources.postgres.slot_creation import create_slot
+from sources.postgres.slot_creation import create_slot, wait_for_slot
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.tables import describe_shape, list_snapshot_tables
 from tests.database import Database
@@ -110,3 +112,55 @@ def test_a_stop_does_not_wait_for_a_server_that_keeps_silent(
             ended = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s"
             assert database.value(ended, making.slot)
         _wait_until_gone(database, making.slot)
+
+
+@pytest.mark.parametrize("replication", [False, True], ids=["slot alone", "exported snapshot"])
+def test_no_slot_is_left_by_a_command_that_is_cancelled_when_it_has_made_one(
+    database: Database, replication: bool
+) -> None:
+    slot, made = f"made_{database.name}", threading.Event()
+    catalog = Catalog(database.dsn, 5)
+    if replication:
+        connection = connect(database.dsn, 5, "a test")
+    else:
+        connection = psycopg2.connect(database.dsn)
+        connection.autocommit = True
+    maker = Session(connection, None)
+
+    def make() -> None:
+        if replication:
+            maker.read_rows(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput EXPORT_SNAPSHOT")
+        else:
+            maker.create_slot(slot)
+        made.set()
+        maker.read_rows("SELECT pg_sleep(60)")
+
+    interrupting = threading.Thread(target=lambda: made.wait(_ENOUGH_SECONDS) and catalog.interrupt())
+    interrupting.start()
+    with pytest.raises(SourceUnavailable, match="was not created in time"):
+        wait_for_slot(catalog, maker, make, slot, lambda _: None)
+    interrupting.join()
+    maker.close()
+    assert made.is_set()
+    assert not database.query("SELECT FROM pg_replication_slots WHERE slot_name = %s", slot)
+
+
+def test_a_slot_that_somebody_else_made_is_left(database: Database) -> None:
+    slot, failed = f"made_{database.name}", threading.Event()
+    database.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", slot)
+    catalog = Catalog(database.dsn, 5)
+
+    def make() -> None:
+        try:
+            maker.create_slot(slot)
+        finally:
+            catalog.interrupt()
+            failed.set()
+
+    with (
+        catalog.open_session(answer_timeout=None, outlives_interrupt=True) as maker,
+        pytest.raises(SourceUnavailable),
+    ):
+        wait_for_slot(catalog, maker, make, slot, lambda _: None)
+    assert failed.is_set()
+    assert database.query("SELECT FROM pg_replication_slots WHERE slot_name = %s", slot)
