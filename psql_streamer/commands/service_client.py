@@ -89,7 +89,8 @@ class ServiceClient:
             raise ServiceAway(what, "look at its log, and at its server") from None
         except (OSError, http.client.HTTPException):
             raise ServiceAway(
-                f"nothing answers at {self._where}", "start the service, or give its configuration with -config"
+                f"nothing answers at {self._where}",
+                "start the service, or give the configuration that it runs with (-config)",
             ) from None
         finally:
             connection.close()

@@ -345,16 +345,16 @@ def test_partitions_that_become_their_root_meanwhile_say_what_to_do(database: Da
 
 def test_a_table_that_becomes_unlogged_meanwhile_says_so(database: Database) -> None:
     database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES;"
-        "INSERT INTO t SELECT generate_series(1, 700)"
+        'CREATE TABLE "T" (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES;'
+        'INSERT INTO "T" SELECT generate_series(1, 700)'
     )
     with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
-        database.execute("ALTER TABLE t SET UNLOGGED")
+        database.execute('ALTER TABLE "T" SET UNLOGGED')
         consumer.until_done()
     [shown] = consumer.source.list_snapshots()
     assert shown.state is SnapshotState.FAILED
-    assert "public.t is UNLOGGED now" in shown.reason
-    assert "SET LOGGED, then ask for a snapshot" in shown.reason
+    assert "public.T is UNLOGGED now" in shown.reason
+    assert 'ALTER TABLE public."T" SET LOGGED, then ask for a snapshot' in shown.reason
 
 
 def test_a_table_whose_row_filter_is_widened_meanwhile_is_read_from_its_beginning(database: Database) -> None:

@@ -393,7 +393,8 @@ def test_a_service_that_is_not_running_is_named_with_what_to_do(
     for http_address, where in ((f":{port}", f"127.0.0.1:{port}"), (f"0.0.0.0:{port}", f"127.0.0.1:{port}")):
         assert main(["snapshot", "list", "-config", file_of(tmp_path, http_address)]) == 1
         assert capsys.readouterr().err == (
-            f"psql-streamer: nothing answers at {where}: start the service, or give its configuration with -config\n"
+            f"psql-streamer: nothing answers at {where}: "
+            "start the service, or give the configuration that it runs with (-config)\n"
         )
 
 

@@ -76,7 +76,7 @@ _WRITERS_SECONDS = 0.5
 _CHUNK_LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
 
-_IS_UNLOGGED = "SELECT relpersistence = 'u' FROM pg_catalog.pg_class WHERE oid = %s"
+_UNLOGGED = "SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid = %s AND relpersistence = 'u'"
 
 _SLOWEST = 30
 """The time after which a chunk is given up, in multiples of what one should take."""
@@ -300,10 +300,11 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             session, int(task.table.relation), self._options.publications, self._types.resolve, filters=filters
         )
         if table is None:
-            if session.read_value(_IS_UNLOGGED, int(task.table.relation)):
+            unlogged = session.read_value(_UNLOGGED, int(task.table.relation))
+            if unlogged is not None:
                 raise SourceRefused(
                     f"{task.table.table} is UNLOGGED now, and its changes are not in the WAL",
-                    f"ALTER TABLE {task.table.table} SET LOGGED, then ask for a snapshot of it",
+                    f"ALTER TABLE {unlogged} SET LOGGED, then ask for a snapshot of it",
                 )
             raise SourceRefused(
                 f"{task.table.table} is no longer there, or no longer published under this name",
