@@ -241,7 +241,13 @@ class Jvm:
         if not options.master.startswith("local"):
             settings[_EXECUTOR_JAVA_OPTIONS] = _build_executor_java_options(settings)
         given = settings.get(_JAVA_OPTIONS, "")
-        java_options = [f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties", _END_WITHOUT_MEMORY, given]
+        java_options = [
+            f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
+            # Libraries and Spark's artifacts are unpacked there; a JVM that is killed leaves them.
+            f"-Djava.io.tmpdir={self._folder}",
+            _END_WITHOUT_MEMORY,
+            given,
+        ]
         if not _COLLECTOR.search(given):
             java_options.append(_BATCH_COLLECTOR)
         return settings | {_JAVA_OPTIONS: " ".join(filter(None, java_options))}

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from psql_streamer.errors import HandlerUnavailable
 
 _PREFIX = "psql-streamer-spark-"
-_LOCK = "lock"
+_UNLOCKED = "psql-streamer-new-"
 
 
 class Scratch:
-    """Made with the object, gone with `remove`. While the process lives it holds a lock on a file in it.
+    """Made with the object, gone with `remove`. HandlerUnavailable when it cannot be made.
 
-    HandlerUnavailable when it cannot be made.
+    While the process lives it holds a BSD lock on the folder: systemd-tmpfiles, which removes what nobody used for ten
+    days, leaves a locked folder and all that is in it (tmpfiles.d(5), "Age").
     """
 
     def __init__(self) -> None:
         _remove_leftovers()
         try:
-            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            made = self.path / "made"
-            self._lock = made.open("w")
+            new = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
+            self._lock: int | None = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             # Under its name it is never seen without its lock.
-            made.rename(self.path / _LOCK)
+            self.path = new.rename(new.with_name(_PREFIX + new.name.removeprefix(_UNLOCKED)))
         except OSError as error:
             raise explain_unmade(error) from None
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def explain_unmade(error: OSError) -> HandlerUnavailable:
@@ -46,10 +50,11 @@ def explain_unmade(error: OSError) -> HandlerUnavailable:
 
 
 def _remove_leftovers() -> None:
-    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        try:
-            with lock.open("r+") as held:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
-        except OSError:
-            continue  # somebody's who lives, or not ours to open
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # somebody's who lives, or not ours to open
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
