@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeGuard
 
-from psql_streamer.batching import LOOK_SECONDS, WORK_AHEAD_BYTES
+from psql_streamer.batching import LOOK_SECONDS
 from psql_streamer.checkpoint.resume import choose_position, require_same_stream
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
@@ -24,6 +24,7 @@ from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt, stop
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
+from psql_streamer.pipeline.reading_ahead import ReadingAhead
 from psql_streamer.pipeline.retries import Retries
 from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
@@ -73,7 +74,7 @@ class SourceRunner:
         self._tracker = Tracker()
         self._new_shapes: deque[tuple[int, Relation]] = deque()  # each with the number of its batch
         self._lock = threading.Condition()
-        self._last_bytes = 0
+        self._reading_ahead = ReadingAhead()
         self._last_batch_number = 0
         self._position: Position | None = None
         self._stream: Mapping[str, str] | None = None  # of the stream that was begun
@@ -109,8 +110,8 @@ class SourceRunner:
         interrupt(self.name, self.part)
 
     def wake(self) -> None:
-        """A sink took a batch: in a fast stream it may be time to read the next."""
-        if self._is_fast:
+        """A sink took a batch: it may be time to read the next."""
+        if any(map(self._reads_ahead, self._sinks)):
             with self._lock:
                 self._lock.notify()
 
@@ -376,7 +377,7 @@ class SourceRunner:
         if batch is None:
             return
         self._metrics.observe_stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
-        self._last_bytes = batch.nbytes - batch.overhead
+        self._reading_ahead.note(batch)
         # The place of a batch without events has to be in a transaction as well, where nothing else tells it.
         sinks = () if batch.idle and not self.part.keeps_place_in_transactions else self._sinks
         with self._lock:
@@ -392,22 +393,15 @@ class SourceRunner:
         self._position = batch.position
 
     def _wait_for_a_sink(self) -> bool:
-        """Wait until some sink wants a batch; False when that takes long.
-
-        While the stream is slow, that is when it has all that it was given: rows wait in the source, where they become
-        one batch, and not as one behind another: a batch costs a sink the same few milliseconds whether it has one row
-        or a hundred. While the stream is fast, it is when it may soon have nothing to do.
-        """
-        fast = self._is_fast
+        """Wait until some sink wants a batch, or is done with all (see ReadingAhead); False when that takes long."""
         with self._lock:
-            return not self._sinks or self._lock.wait_for(
-                lambda: any(sink.wants_more if fast else self._is_done(sink) for sink in self._sinks), LOOK_SECONDS
-            )
+            return not self._sinks or self._lock.wait_for(lambda: any(map(self._wants_more, self._sinks)), LOOK_SECONDS)
 
-    @property
-    def _is_fast(self) -> bool:
-        """Whether the stream brings large batches."""
-        return self._last_bytes >= WORK_AHEAD_BYTES
+    def _wants_more(self, sink: SinkRunner) -> bool:
+        return sink.wants_more if self._reads_ahead(sink) else self._is_done(sink)
+
+    def _reads_ahead(self, sink: SinkRunner) -> bool:
+        return self._reading_ahead.is_on_for(bool(sink.handlers))
 
     def _is_done(self, sink: SinkRunner) -> bool:
         return not self._tracker.count_unacknowledged(sink.name)

@@ -1,0 +1,47 @@
+"""Whether a source is asked for its next batch while the sinks are at work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from psql_streamer.batching import WORK_AHEAD_BYTES
+from psql_streamer.model import NO_TRANSACTIONS, Batch, SnapshotRows
+from psql_streamer.pipeline.reading_ahead import ReadingAhead
+from psql_streamer.testing.batches import make_batch
+
+
+def _make(size: int, *, snapshot: bool = False) -> Batch:
+    batch = make_batch([{"id": 1}], "id")
+    snapshots = {0: SnapshotRows("one", on_demand=False)} if snapshot else {}
+    return replace(batch, nbytes=batch.overhead + size, transactions=replace(batch.transactions, snapshots=snapshots))
+
+
+SMALL, LARGE = _make(100), _make(WORK_AHEAD_BYTES)
+ROWS, FEW_ROWS = _make(WORK_AHEAD_BYTES, snapshot=True), _make(100, snapshot=True)
+POSITION = replace(SMALL, changes=(), transactions=NO_TRANSACTIONS, nbytes=100)
+
+
+@pytest.mark.parametrize(
+    ("given", "ahead", "ahead_with_handlers"),
+    [
+        pytest.param([], False, False, id="nothing yet"),
+        pytest.param([SMALL], False, False, id="a slow stream"),
+        pytest.param([LARGE], True, True, id="a fast stream"),
+        pytest.param([LARGE, SMALL], False, False, id="a stream that becomes slow"),
+        pytest.param([LARGE, POSITION], True, True, id="a position behind a fast stream"),
+        pytest.param([ROWS, SMALL], True, True, id="rows of a snapshot come behind those of a slow stream"),
+        pytest.param([ROWS, SMALL, SMALL], False, False, id="no row of a snapshot was there in its turn"),
+        pytest.param([SMALL, ROWS], False, True, id="a slow stream comes behind rows of a snapshot"),
+        pytest.param([LARGE, ROWS], True, True, id="a fast stream comes behind rows of a snapshot"),
+        pytest.param([SMALL, ROWS, ROWS], True, True, id="a stream that had nothing in its turn"),
+        pytest.param([SMALL, ROWS, POSITION, ROWS], True, True, id="a stream that had a position in its turn"),
+        pytest.param([ROWS, FEW_ROWS], False, False, id="the last rows of a snapshot alone"),
+    ],
+)
+def test_the_next_batch_is_read_ahead_behind(given: list[Batch], ahead: bool, ahead_with_handlers: bool) -> None:
+    reading = ReadingAhead()
+    for batch in given:
+        reading.note(batch)
+    assert (reading.is_on_for(handles=False), reading.is_on_for(handles=True)) == (ahead, ahead_with_handlers)
