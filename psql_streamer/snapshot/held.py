@@ -82,6 +82,7 @@ class HeldChunk:
         self._notes: list[ChangedKeys] = []
         self._truncated: list[int] = []
         self._shapes: list[Relation] = []
+        self._names_of_others: set[tuple[str, str]] = set()
         self._keys = pa.array([], pa.binary())
         self._left: NDArray[np.bool_] = np.empty(0, np.bool_)
         self._given = 0
@@ -108,6 +109,10 @@ class HeldChunk:
         if not self._shapes or self._shapes[-1] != shape:
             self._shapes.append(shape)
 
+    def note_name_of_another(self, other: Relation) -> None:
+        """Another table is given under its name. Rows that were read when this one had it are read again."""
+        self._names_of_others.add((other.schema, other.table))
+
     def fill(self, rows: ReadRows) -> None:
         """The rows that were read."""
         self.rows = rows
@@ -131,7 +136,11 @@ class HeldChunk:
         rows = self.rows
         assert rows is not None  # noqa: S101 - asked behind `fill`
         seen, self._shapes = self._shapes, []
-        self.outdated = self.outdated or any(not _is_same(shape, rows.relation) for shape in seen)
+        self.outdated = (
+            self.outdated
+            or any(not _is_same(shape, rows.relation) for shape in seen)
+            or (rows.relation.schema, rows.relation.table) in self._names_of_others
+        )
         again = self._take_out_keys(rows.fence) if self._notes else []
         if self._truncated:
             self._take_out_truncated(rows.fence)

@@ -22,18 +22,19 @@ def note_batch(batch: Batch, runs: Runs, turn: int) -> None:
     for change in batch.schema_changes:
         for held in _list_held_chunks(begun, change.relation, runs):
             held.note_shape(change.relation)
-        _note_name(change.relation, begun, runs)
+        note_name(change.relation, runs)
     for truncate in batch.truncates:
         for held in _list_held_chunks(begun, truncate.relation, runs):
             held.note_truncate(int(list_xids(batch.transactions)[truncate.tx]))
 
 
-def _note_name(relation: Relation, begun: Begun, runs: Runs) -> None:
-    """Another table has the name of one whose keys are looked up: its rows may have come with these keys."""
-    for run, table in (one for of_relation in begun.values() for one in of_relation):
-        if run.check is not None and table.table == str(relation) and table.relation != relation.id:
-            for chunk in runs.look_up_work(run, table).chunks:
-                chunk.held.note_altered()
+def note_name(relation: Relation, runs: Runs) -> None:
+    """A table is given under a name: what was read of others that had it then would come among its rows."""
+    for tables in runs.group_reading().values():
+        for run, table in tables:
+            if table.relation != relation.id:
+                for chunk in runs.look_up_work(run, table).chunks:
+                    chunk.held.note_name_of_another(relation)
 
 
 def _note_changes(

@@ -31,7 +31,7 @@ from sources.snapshot.choosing import Chooser
 from sources.snapshot.giving import Giver
 from sources.snapshot.late import LateChanges
 from sources.snapshot.news import News, describe
-from sources.snapshot.noting import note_batch
+from sources.snapshot.noting import note_batch, note_name
 from sources.snapshot.runs import Runs
 from sources.snapshot.showing import choose_main_run, show
 from sources.snapshot.waits import Waits
@@ -119,6 +119,7 @@ class Schedule(Generic[G]):
                     piece = self._giver.take(run, table, work, most_rows, most_bytes)
                     if piece is not None and len(piece.keys):
                         self._waits.note_mark(run, "")
+                        note_name(piece.relation, self._runs)
                         assert chunk.held.rows is not None  # noqa: S101 - see above
                         return GivenPiece(run, table, piece, chunk.held.rows.fence)
                 self._giver.end_table_if_done(run, table, work)

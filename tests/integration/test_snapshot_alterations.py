@@ -368,3 +368,47 @@ def test_a_table_whose_row_filter_is_widened_meanwhile_is_read_from_its_beginnin
         consumer.until_level(database)
     assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
     assert len(consumer.fold.tables["public.t"]) == 1400
+
+
+_CHUNK_IS_READ = """
+SELECT FROM pg_stat_activity
+WHERE application_name = 'psql-streamer snapshot' AND query = 'ROLLBACK' AND state = 'idle'
+    AND datname = current_database()
+"""
+_STREAM_IS_SENT = "SELECT FROM pg_stat_replication WHERE sent_lsn >= pg_current_wal_lsn()"
+
+
+@pytest.mark.behaviour("N32")
+@pytest.mark.parametrize(
+    "take_name",
+    [
+        "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT id, 'new' FROM other",
+        "ALTER TABLE t RENAME TO x; ALTER TABLE other RENAME TO t; ALTER TABLE x RENAME TO other; UPDATE t SET v = 'new'",
+        "ALTER TABLE t SET SCHEMA x; ALTER TABLE other RENAME TO t; UPDATE t SET v = 'new'; DELETE FROM t WHERE id = 1",
+    ],
+    ids=["made anew", "swapped", "moved away"],
+)
+def test_rows_of_a_table_whose_name_another_one_has_taken_do_not_come_behind_those_of_the_other(
+    database: Database, take_name: str
+) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE other (id int PRIMARY KEY, v text);"
+        "CREATE SCHEMA x; CREATE PUBLICATION p FOR ALL TABLES;"
+        "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 100) i;"
+        "INSERT INTO other SELECT i, 'of the other' FROM generate_series(1, 100) i"
+    )
+    consumer = started(database, mode="never")
+    try:
+        database.execute("INSERT INTO t VALUES (101, 'old')")  # the chunk waits for the stream to pass this
+        consumer.source.set_snapshots([SnapshotRequest("now", (TableRequest("public.t"),), asked_at=1.0)])
+        wait_for(lambda: bool(database.query(_CHUNK_IS_READ)), "a chunk to be read", 20)
+        database.execute(take_name)
+        wait_for(lambda: bool(database.query(_STREAM_IS_SENT)), "the stream to be sent", 20)
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    ended = SnapshotState.FAILED if "DROP" in take_name else SnapshotState.DONE
+    assert consumer.source.list_snapshots()[0].state is ended
+    found = {key: row["v"] for (key,), row in consumer.fold.tables["public.t"].items() if key != b"101"}
+    assert found == {str(number).encode(): b"new" for (number,) in database.query("SELECT id FROM t")}
