@@ -105,7 +105,7 @@ class ReaderThreads(ABC, Generic[S, G]):
         if task.order in ("", order):
             return False
         log.warning(
-            "source.%s: snapshot %s reads %s from its beginning: its key, or its row filter, is another one",
+            "source.%s: snapshot %s reads %s from its beginning: its key, its row filter or a partition is another one",
             *(self._name, task.run.id, task.table.table),
         )
         self._schedule.begin_anew(task)

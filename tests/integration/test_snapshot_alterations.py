@@ -382,9 +382,9 @@ _STREAM_IS_SENT = "SELECT FROM pg_stat_replication WHERE sent_lsn >= pg_current_
 @pytest.mark.parametrize(
     "take_name",
     [
-        "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT id, 'new' FROM other",
-        "ALTER TABLE t RENAME TO x; ALTER TABLE other RENAME TO t; ALTER TABLE x RENAME TO other; UPDATE t SET v = 'new'",
-        "ALTER TABLE t SET SCHEMA x; ALTER TABLE other RENAME TO t; UPDATE t SET v = 'new'; DELETE FROM t WHERE id = 1",
+        "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT id, 'new' FROM two",
+        "ALTER TABLE t RENAME TO x; ALTER TABLE two RENAME TO t; ALTER TABLE x RENAME TO two; UPDATE t SET v = 'new'",
+        "ALTER TABLE t SET SCHEMA x; ALTER TABLE two RENAME TO t; UPDATE t SET v = 'new'; DELETE FROM t WHERE id = 1",
     ],
     ids=["made anew", "swapped", "moved away"],
 )
@@ -392,10 +392,10 @@ def test_rows_of_a_table_whose_name_another_one_has_taken_do_not_come_behind_tho
     database: Database, take_name: str
 ) -> None:
     database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE other (id int PRIMARY KEY, v text);"
+        "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE two (id int PRIMARY KEY, v text);"
         "CREATE SCHEMA x; CREATE PUBLICATION p FOR ALL TABLES;"
         "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 100) i;"
-        "INSERT INTO other SELECT i, 'of the other' FROM generate_series(1, 100) i"
+        "INSERT INTO two SELECT i, 'of the other' FROM generate_series(1, 100) i"
     )
     consumer = started(database, mode="never")
     try:
@@ -412,3 +412,53 @@ def test_rows_of_a_table_whose_name_another_one_has_taken_do_not_come_behind_tho
     assert consumer.source.list_snapshots()[0].state is ended
     found = {key: row["v"] for (key,), row in consumer.fold.tables["public.t"].items() if key != b"101"}
     assert found == {str(number).encode(): b"new" for (number,) in database.query("SELECT id FROM t")}
+
+
+@pytest.mark.behaviour("N28")
+@pytest.mark.parametrize("meanwhile", ["running", "stopped"])
+@pytest.mark.parametrize("first", [1, 5001])
+def test_rows_of_a_partition_that_is_attached_while_its_root_is_read_are_not_left_out(
+    database: Database, first: int, meanwhile: str
+) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);"
+        "CREATE TABLE one PARTITION OF t FOR VALUES FROM (1001) TO (2001);"
+        "CREATE PUBLICATION p FOR TABLE t WITH (publish_via_partition_root);"
+        "INSERT INTO t SELECT i FROM generate_series(1001, 2000) i;"
+        "CREATE TABLE two (v text, id int PRIMARY KEY);"
+        f"INSERT INTO two SELECT 'two', i FROM generate_series({first}, {first} + 99) i"
+    )
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
+        if meanwhile == "stopped":
+            consumer.source.stop()
+        database.execute(f"ALTER TABLE t ATTACH PARTITION two FOR VALUES FROM ({first}) TO ({first + 100})")
+        if meanwhile == "stopped":
+            consumer.keep()
+            consumer.lose(snapshotting(database, chunkRows=50))
+        consumer.until_done()
+        consumer.until_level(database)
+    assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
+    consumer.fold.assert_equals(database, "public.t")
+    assert (consumer.fold.reads > 1100) == (first == 1 or meanwhile == "stopped")
+
+
+@pytest.mark.parametrize("attach", ["CREATE TABLE new{0} PARTITION OF t FOR VALUES FROM ({0}) TO ({0} + 1)",
+                                    "ALTER TABLE t DETACH PARTITION old{0}"])  # fmt: skip
+def test_a_root_is_read_on_when_partitions_without_rows_come_and_go(database: Database, attach: str) -> None:
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id);"
+        "CREATE TABLE one PARTITION OF t FOR VALUES FROM (1001) TO (2001);"
+        "CREATE TABLE old1 PARTITION OF t FOR VALUES FROM (-1) TO (0);"
+        "CREATE TABLE old2 PARTITION OF t FOR VALUES FROM (-2) TO (-1);"
+        "CREATE PUBLICATION p FOR TABLE t WITH (publish_via_partition_root);"
+        "INSERT INTO t SELECT i FROM generate_series(1001, 2000) i"
+    )
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
+        for number in (1, 2):
+            database.execute(attach.format(number))
+            given = consumer.fold.reads
+            while consumer.fold.reads < given + 200:
+                consumer.read()
+        consumer.until_done()
+    assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
+    assert consumer.fold.reads == 1000

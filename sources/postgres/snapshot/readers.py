@@ -46,6 +46,7 @@ from sources.postgres.snapshot.copying import (
 from sources.postgres.snapshot.hidden import find_hidden_xids
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.likenesses import list_likenesses
+from sources.postgres.snapshot.partitions import KnownPartitions, may_have_rows_before
 from sources.postgres.snapshot.requests import find_keys_refusal, plan_tables
 from sources.postgres.snapshot.tables import NO_KEY, SnapshotTable, describe_shape, find_refusal
 from sources.postgres.snapshot.writers import (
@@ -102,6 +103,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self._tables: dict[str, SnapshotTable] = {}  # by relation, as they were when they were last looked at
         self._pace = Pace(options.snapshot)
         self._pace_of_keys = Pace(options.snapshot)
+        self._partitions = KnownPartitions()
         self._writers: dict[tuple[str, str], Writers] = {}  # of tables that wait for them, by snapshot and relation
 
     def begin(self, since: int, keyless: KeylessTables | None) -> None:
@@ -187,7 +189,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
                 self._look_up(task, table, fence, connection)
                 self._tables[task.table.relation] = table
             else:
-                self._read_rows(task, table, fence, connection)
+                self._read_rows(task, table, fence, connection, session)
         except TableRefused:
             if known is None:
                 raise
@@ -197,9 +199,14 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             end(connection)
 
     def _read_rows(
-        self, task: Read, table: SnapshotTable, fence: Fence, connection: psycopg2.extensions.connection
+        self,
+        task: Read,
+        table: SnapshotTable,
+        fence: Fence,
+        connection: psycopg2.extensions.connection,
+        session: Session,
     ) -> None:
-        if self.is_out_of_order(task, table.order):
+        if self.is_out_of_order(task, self._find_order(task, table, connection, session)):
             return
         began = time.monotonic()
         chunk = self._copy(task, table, connection)
@@ -209,8 +216,22 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             self._tables[task.table.relation] = table
         keys = join_row_keys([chunk.columns[column] for column in table.relation.key_columns])
         places = join_row_keys(chunk.places) if chunk.places else keys
-        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, table.order, places)
+        # Rows that are read again say nothing of the partitions in front of the key that the others were read up to.
+        order = table.order if task.keys is None else task.order or table.order
+        rows = ReadRows(fence, table.relation, chunk.columns, keys, chunk.nbytes, order, places)
         self._schedule.bring(task, rows, places[-1].as_py() if len(places) else None, chunk.complete)
+
+    def _find_order(
+        self, task: Read, table: SnapshotTable, connection: psycopg2.extensions.connection, session: Session
+    ) -> str:
+        """The order of the table; the task's own if all that is new are partitions whose rows are still to be read."""
+        if not task.order or (new := self._partitions.find_new(task.order, table)) is None:
+            return table.order
+        if task.after is not None:
+            after = decode_key(task.after, len(table.key))
+            if any(may_have_rows_before(connection, session, table, part, after) for part in new):
+                return table.order
+        return task.order
 
     def _look_up(
         self, task: Check, table: SnapshotTable, fence: Fence, connection: psycopg2.extensions.connection

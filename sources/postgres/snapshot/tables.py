@@ -6,6 +6,7 @@ pgoutput.c; PostgreSQL documentation, "Row Filters" and "Column Lists".
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -79,10 +80,10 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
      LEFT JOIN pg_catalog.pg_opclass oc ON CASE WHEN of_index.opcmethod = {btree} THEN oc.oid = of_index.oid
         ELSE oc.opcmethod = {btree} AND oc.opcdefault AND oc.opcintype = of_index.opcintype END),
     CASE c.relkind WHEN 'r' THEN ARRAY[
-        ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text]]
+        ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text, c.oid::text]]
     ELSE (
         SELECT array_agg(ARRAY[of.nspname::text, part.relname::text, part.relkind::text, part.reltuples::text,
-            part.relpages::text] ORDER BY of.nspname, part.relname)
+            part.relpages::text, part.oid::text] ORDER BY of.nspname, part.relname)
         FROM {tree} tree JOIN pg_catalog.pg_class part ON part.oid = tree.oid
         JOIN pg_catalog.pg_namespace of ON of.oid = part.relnamespace WHERE part.relkind <> 'p'
     ) END
@@ -223,11 +224,18 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table that holds rows: a plain one or a partition. name: SQL. pages: how many it had when it was analysed."""
+    """A table that holds rows: a plain one or a partition. pages: how many it had when it was analysed."""
 
-    name: str
+    oid: int
+    schema: str
+    table: str
     pages: int
     foreign: bool
+
+    @property
+    def name(self) -> str:
+        """SQL of its name."""
+        return _quote_name(self.schema, self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +266,25 @@ class SnapshotTable:
 
     @property
     def order(self) -> str:
-        """The order in which its rows are read, as JSON: the columns of its key, what its index makes of them, and the
-        row filter if there is one.
+        """The order in which its rows are read, as JSON: the columns of its key, what its index makes of them, the row
+        filter if there is one, and what tells its partitions from others if it has some.
 
-        Where that is another one, a key that was read up to says nothing of what is left.
+        Where that is another one, a key that was read up to says nothing of what is left; for partitions see
+        KnownPartitions.
         """
         names = [
             (self.relation.columns[one.column].name, *one.describe_order(), *self._describe_digits(one))
             for one in self.key
         ]
         filters = [self.row_filter] if self.row_filter else []
-        return json.dumps([describe_key(self.relation), names, *filters])
+        return json.dumps([describe_key(self.relation), names, *filters, *self._describe_partitions()])
+
+    def _describe_partitions(self) -> list[dict[str, str]]:
+        """Short, as there may be thousands of them and positions have it."""
+        if self.only:
+            return []
+        oids = " ".join(map(str, sorted(part.oid for part in self.parts)))
+        return [{"partitions": hashlib.blake2b(oids.encode(), digest_size=12).hexdigest()}]
 
     def _describe_digits(self, column: KeyColumn) -> tuple[int, ...]:
         """The modifier of a type whose texts depend on it; nothing of a column without one."""
@@ -355,10 +371,10 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         relation,
         only=kind == "r",
         row_filter=" OR ".join(f"({condition})" for condition in filters or () if condition),
-        estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _ in parts]),
+        estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _, _ in parts]),
         key=found,
         parts=tuple(
-            Part(_quote_name(of, name), int(pages), part_kind == "f") for of, name, part_kind, _, pages in parts
+            Part(int(part), of, name, int(pages), part_kind == "f") for of, name, part_kind, _, pages, part in parts
         ),
         rows_are_streamed=bool(streamed),
         all_rows_are_streamed=bool(all_streamed),
