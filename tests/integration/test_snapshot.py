@@ -158,6 +158,49 @@ def test_a_start_behind_a_commit_that_others_cannot_see_reads_nothing_before_the
     consumer.fold.assert_equals(database, "public.t")
 
 
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_start_waits_for_a_prepared_transaction_only_while_its_commit_waits_for_a_standby(
+    own_postgres: EmbeddedPostgres, commits: bool
+) -> None:
+    own_postgres.settings["max_prepared_transactions"] = "5"
+    database = _waiting_for_a_standby(own_postgres)
+    database.execute(TABLE + "INSERT INTO t SELECT 107 - i, repeat('old', 500) FROM generate_series(1, 100) i")
+    few = {"chunkRows": 10, "chunkBytes": 2000, "parallel": 1}
+    consumer = started(database, **few)
+    committing = threading.Thread(target=_commit_prepared, args=(database,))
+    try:
+        while not consumer.fold.reads:
+            consumer.read()
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("UPDATE t SET v = 'new' WHERE id = 97")
+            cursor.execute("PREPARE TRANSACTION 'left'")
+        if commits:
+            committing.start()
+            while (b"97",) not in consumer.fold.touched.get("public.t", {}):
+                consumer.read()
+        database.execute("UPDATE t SET v = v WHERE id = 106")
+        consumer.keep()
+        given = consumer.fold.reads
+        consumer.lose(snapshotting(database, **few))
+        if commits:
+            _read_for_a_second(consumer)
+            assert consumer.fold.reads == given
+            _let_commits_go(database)
+        consumer.until_done(20)
+    finally:
+        consumer.source.stop()
+        if commits:
+            committing.join(10)
+    consumer.fold.assert_equals(database, "public.t")
+
+
+def _commit_prepared(database: Database) -> None:
+    with database.session(autocommit=True) as session, session.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = on")
+        cursor.execute("COMMIT PREPARED 'left'")
+
+
 def test_a_chunk_behind_wal_that_is_not_written_out_comes_though_no_standby_confirms_commits(
     own_postgres: EmbeddedPostgres,
 ) -> None:

@@ -10,9 +10,17 @@ from sources.postgres.catalog import Session
 # A backend that waits for a synchronous standby has written its commit, and the stream may have given it, but nobody
 # sees it yet (PostgreSQL source, RecordTransactionCommit and CommitTransaction). What the waits of others are, a role
 # without pg_read_all_stats is not told: wait_event is null for an ordinary wait and for that.
+# A prepared transaction has no backend. One that commits it, in its database, has no xid of its own (PostgreSQL source,
+# FinishPreparedTransaction).
 _RUNNING = """
     SELECT backend_xid::text::bigint, state IS NOT NULL AND wait_event IS DISTINCT FROM 'SyncRep'
     FROM pg_stat_activity WHERE backend_xid IS NOT NULL
+    UNION ALL
+    SELECT p.transaction::text::bigint, NOT EXISTS (
+        SELECT FROM pg_stat_activity a
+        WHERE a.datname = p.database AND a.backend_xid IS NULL AND (a.state IS NULL OR a.wait_event = 'SyncRep')
+    )
+    FROM pg_prepared_xacts p
 """
 
 
