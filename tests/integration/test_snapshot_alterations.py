@@ -462,3 +462,41 @@ def test_a_root_is_read_on_when_partitions_without_rows_come_and_go(database: Da
         consumer.until_done()
     assert consumer.source.list_snapshots()[0].state is SnapshotState.DONE
     assert consumer.fold.reads == 1000
+
+
+@pytest.mark.behaviour("N11")
+@pytest.mark.parametrize(
+    ("root", "leaf", "ended"),
+    [
+        ("USING INDEX by_id", "USING INDEX one_by_code", SnapshotState.FAILED),
+        ("DEFAULT", "USING INDEX one_by_code", SnapshotState.FAILED),
+        ("USING INDEX by_id", "DEFAULT", SnapshotState.DONE),
+        ("DEFAULT", "FULL", SnapshotState.DONE),
+        ("FULL", "DEFAULT", SnapshotState.DONE),
+    ],
+)
+def test_a_root_is_read_if_the_old_rows_of_its_partitions_have_its_key(
+    database: Database, root: str, leaf: str, ended: SnapshotState
+) -> None:
+    database.execute(
+        "CREATE TABLE t (id int NOT NULL, code int NOT NULL, PRIMARY KEY (id, code)) PARTITION BY RANGE (id);"
+        "CREATE UNIQUE INDEX by_id ON t (id); CREATE TABLE one PARTITION OF t DEFAULT;"
+        "CREATE UNIQUE INDEX one_by_code ON one (code);"
+        "CREATE PUBLICATION p FOR TABLE t WITH (publish_via_partition_root);"
+        f"ALTER TABLE t REPLICA IDENTITY {root}; ALTER TABLE one REPLICA IDENTITY {leaf};"
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 100) i"
+    )
+    consumer = started(database)
+    try:
+        database.execute("DELETE FROM t WHERE id = 1")
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
+    [shown] = consumer.source.list_snapshots()
+    assert shown.state is ended
+    if ended is SnapshotState.DONE:
+        consumer.fold.assert_equals(database, "public.t")
+    else:
+        assert "the partition public.one of public.t has another replica identity" in shown.reason
+        assert 'ALTER TABLE "public"."one" REPLICA IDENTITY FULL' in shown.reason

@@ -435,6 +435,24 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 """
 
 
+# Old rows have the columns of the partition's replica identity, whatever their root's is (PostgreSQL source,
+# ExtractReplicaIdentity in heapam.c). Where it has none, the server refuses updates and deletes.
+_WITHOUT_ROOTS_KEY = f"""
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND CASE c.relreplident
+    WHEN 'd' THEN i.indisprimary AND i.indimmediate
+    WHEN 'i' THEN i.indisreplident
+    ELSE false
+END
+WHERE c.oid IN {PARTITION_TREE.format("%s::bigint::oid")} AND c.relkind = 'r' AND NOT %s::text[] <@ ARRAY(
+    SELECT a.attname::text FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+)
+ORDER BY 1, 2 LIMIT 1
+"""
+
+
 def find_refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
     """Why the table cannot be read by this role: what, and the remedy; None when it can be, or is gone."""
     relation = table.relation
@@ -449,8 +467,23 @@ def find_refusal(session: Session, table: SnapshotTable) -> tuple[str, str] | No
             f"{relation} has the foreign table {foreign[0]} as a partition, whose rows are not in the stream",
             "publish its other partitions themselves, or leave the table out",
         )
+    if not table.only and (refused := _find_partition_without_key(session, table)):
+        return refused
     rows = session.read_rows(_RIGHTS, table.oid)
     return _find_rights_refusal(relation, table.name, *rows[0]) if rows else None
+
+
+def _find_partition_without_key(session: Session, table: SnapshotTable) -> tuple[str, str] | None:
+    relation = table.relation
+    key = [relation.columns[column].name for column in relation.key_columns]
+    rows = session.read_rows(_WITHOUT_ROOTS_KEY, table.oid, key)
+    if not rows:
+        return None
+    schema, name = rows[0]
+    return (
+        f"the partition {schema}.{name} of {relation} has another replica identity: its deletes come without the key",
+        f"ALTER TABLE {_quote_name(schema, name)} REPLICA IDENTITY FULL, or USING INDEX one that has the root's key",
+    )
 
 
 def _find_rights_refusal(
