@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -53,6 +55,15 @@ def test_a_row_that_a_visible_transaction_changed_stays() -> None:
     held.note(changed(SEEN, "2"), RELATION)
     assert held.take_out_changed() == []
     assert left(held) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(("name", "outdated"), [("t", True), ("u", False)])
+def test_rows_whose_tables_name_another_one_has_taken_are_read_again(name: str, outdated: bool) -> None:
+    held = HeldChunk(turn=1, latest=None)
+    held.note_name_of_another(replace(RELATION, id="16500", table=name))  # while the chunk is read
+    held.fill(ReadRows(FENCE, RELATION, [texts("1"), texts("v1")], texts("1"), 10))
+    held.take_out_changed()
+    assert held.outdated is outdated
 
 
 def test_what_the_stream_gave_while_the_chunk_was_read_counts() -> None:
