@@ -4,6 +4,7 @@ snapshots that were asked of it."""
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -29,10 +30,16 @@ from psql_streamer.errors import StoreError, StoreInUse
 from psql_streamer.model import Relation
 from psql_streamer.shown_commands import show_command
 
+log = logging.getLogger("psql_streamer.pipeline")
+
 _POSITIONS, _RELATIONS, _SNAPSHOTS, _META = b"positions", b"relations", b"snapshots", b"meta"
 _FORMAT_KEY = b"format"
 _LINEAGE = "lineage:"
 _DATABASES = 4
+_MODE = 0o600
+
+_NO_FILE = (0, 0)
+_REPLACED_REMEDY = "put the file back that was there, or look whether this one is newer; then start again"
 
 
 class Store:
@@ -50,6 +57,7 @@ class Store:
         self._meta: Any = None
         self._snapshots: Any = None  # None: a file that is only read has none
         self._owner = -1
+        self._file = _NO_FILE
         self._writing = threading.Lock()
 
     def open(self) -> None:
@@ -68,6 +76,7 @@ class Store:
             self._meta = self._environment.open_db(_META)
             if written < FORMAT:
                 self._write_format()
+            self._file = _identify(self._path)
         except lmdb.Error as error:
             self.close()
             raise self._make_unusable_error(error) from None
@@ -129,7 +138,7 @@ class Store:
         relations: shapes that are new at this position. dropped: tables whose shapes are not needed any more.
         """
         try:
-            with self._writing, self._environment.begin(write=True) as transaction:
+            with self._writing, self._write() as transaction:
                 place = source.encode()
                 written = encode_position(record, transaction.get(place, db=self._positions))
                 transaction.put(place, written, db=self._positions)
@@ -180,8 +189,10 @@ class Store:
 
     def _close(self) -> None:
         if self._environment is not None:
+            if self._file != _NO_FILE and _identify(self._path) == _NO_FILE:
+                log.warning("lmdb: %s was removed while the service ran: %s", self._path, self._put_back())
             self._environment.close()
-            self._environment = None
+            self._environment, self._file = None, _NO_FILE
         if self._owner >= 0:
             os.close(self._owner)
             self._owner = -1
@@ -192,7 +203,7 @@ class Store:
             map_size=self._map_size,
             subdir=False,
             max_dbs=_DATABASES,
-            mode=0o600,
+            mode=_MODE,
             readonly=readonly,
         )
 
@@ -257,6 +268,31 @@ class Store:
             os.close(owner)
         return 0
 
+    def _write(self) -> Any:
+        """A transaction that writes. StoreError when the file is not the one of its name any more, of which the next
+        start would know nothing; one that was removed is put back first. `_writing` is held.
+        """
+        found = _identify(self._path)
+        if found == _NO_FILE:
+            raise StoreError(f"lmdb: {self._path} was removed while the service runs", self._put_back())
+        if found != self._file:
+            raise StoreError(f"lmdb: {self._path} was replaced while the service runs", _REPLACED_REMEDY)
+        return self._environment.begin(write=True)
+
+    def _put_back(self) -> str:
+        """Write all that the removed file holds to one of its name, on disk; what there is to do then."""
+        copy = self._path.with_name(self._path.name + "-copy")
+        try:
+            copy.unlink(missing_ok=True)
+            self._environment.copy(str(copy))
+            copy.chmod(_MODE)
+            _sync(copy)
+            copy.rename(self._path)
+            _sync(self._path.parent)
+        except (lmdb.Error, OSError):
+            return "restore it from a backup, or start without it as for the first time"
+        return "it was written anew, with all that it held"
+
     @contextmanager
     def _begin_transaction(self) -> Iterator[Any]:
         """A transaction that is on disk when it is left; StoreError when the file cannot be written or is not open."""
@@ -264,7 +300,7 @@ class Store:
             with self._writing:
                 if self._environment is None:
                     raise StoreError(f"lmdb: {self._path} is not open", "ask again when the service runs")
-                with self._environment.begin(write=True) as transaction:
+                with self._write() as transaction:
                     yield transaction
         except lmdb.Error as error:
             raise self._make_unusable_error(error) from None
@@ -341,6 +377,24 @@ class Store:
             f'lmdb: the record of source "{source}" in {self._path} cannot be read',
             f"forget it ({show_command('position', 'forget', source)}) or restore the file from a backup",
         )
+
+
+def _identify(path: Path) -> tuple[int, int]:
+    """Which file has this name now; _NO_FILE for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return _NO_FILE
+    return found.st_dev, found.st_ino
+
+
+def _sync(path: Path) -> None:
+    """Return when a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_lineage_key(source: str) -> bytes:

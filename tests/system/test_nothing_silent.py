@@ -263,6 +263,20 @@ def test_a_full_disk_under_the_positions_ends_the_service_with_its_name(scene: S
         assert scene.service.stop() == 0
 
 
+def test_a_position_file_that_is_removed_ends_the_service_with_its_name_and_the_next_start_goes_on(
+    scene: Scene,
+) -> None:
+    scene.service.until_it_gets_on()
+    scene.service.lmdb.unlink()
+    assert scene.service.wait(_TOLD_WITHIN) == 1
+    assert f"lmdb: {scene.service.lmdb} was removed while the service runs" in scene.complaint()
+    assert scene.service.lmdb.exists(), "it was written anew"
+    scene.service.start()
+    scene.load.stop()
+    assert scene.is_equal()
+    assert scene.service.stop() == 0
+
+
 def _fill(folder: Path) -> Path:
     """A file that takes all the space there is."""
     file = folder / "filler"

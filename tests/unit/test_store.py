@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,6 +60,64 @@ os.kill(os.getpid(), signal.SIGKILL)
     store = Store(path)
     store.open()
     assert store.get("db1") == StoredPosition(Position({"id": 7}, "id=7"), {})
+    store.close()
+
+
+def test_a_file_that_is_removed_while_it_is_in_use_is_told_of_and_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "positions.lmdb"
+    store = Store(path)
+    store.open()
+    store.put("db1", RECORD)
+    store.put_lineage("db1", "abc")
+    path.unlink()
+    with pytest.raises(StoreError, match="was removed while the service runs: it was written anew"):
+        store.put("db1", replace(RECORD, override="0/1"))
+    store.close()
+    store.open()
+    assert (store.get("db1"), store.read_lineage("db1")) == (RECORD, "abc")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert {file.name for file in tmp_path.iterdir()} == {f"positions.lmdb{end}" for end in ("", "-lock", "-owner")}
+    path.unlink()
+    with pytest.raises(StoreError, match="was removed"):
+        store.put_lineage("db1", "def")
+    store.close()
+
+
+def test_a_file_that_was_removed_since_it_was_written_to_last_is_written_anew_when_it_is_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "positions.lmdb"
+    store = Store(path)
+    store.open()
+    store.put("db1", RECORD)
+    path.unlink()
+    store.close()
+    assert "was removed while the service ran: it was written anew" in caplog.text
+    store.open()
+    assert store.get("db1") == RECORD
+    store.close()
+
+
+def test_a_file_that_is_replaced_while_it_is_in_use_is_told_of_and_left_alone(tmp_path: Path) -> None:
+    path, other = tmp_path / "positions.lmdb", tmp_path / "other.lmdb"
+    other.write_bytes(b"somebody else's")
+    store = Store(path)
+    store.open()
+    other.rename(path)
+    with pytest.raises(StoreError, match="was replaced while the service runs"):
+        store.put("db1", RECORD)
+    store.close()
+    assert path.read_bytes() == b"somebody else's"
+
+
+def test_a_file_whose_folder_is_removed_while_it_is_in_use_is_told_of(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    store = Store(folder / "positions.lmdb")
+    store.open()
+    shutil.rmtree(folder)
+    with pytest.raises(StoreError, match="was removed while the service runs: restore it"):
+        store.put("db1", RECORD)
     store.close()
 
 
