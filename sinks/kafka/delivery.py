@@ -33,7 +33,10 @@ _METADATA_SECONDS = 1.0
 moves.
 """
 
-_STANDSTILL_REMEDY = "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs"
+_STANDSTILL_REMEDY = (
+    "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs, and at quotas of "
+    "the client (producer_byte_rate)"
+)
 """What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
 
 _GONE_REMEDY = "create it again, or set createTopics"
@@ -99,6 +102,16 @@ class Delivery:
             producer = self._choose_producer(shipment)
             self._settle(producer, lambda left: left == 0, shipment)
             self._judge(producer, shipment)
+
+    def listen(self) -> None:
+        """Take what clients said while nothing was written: it does not explain what comes. Nothing is under way."""
+        try:
+            for client in (self._producer, self._plain):
+                if client is not None:
+                    client.poll()
+        except KafkaException:
+            self.abandon()
+        self._complaints.age()
 
     def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.read_metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
@@ -247,7 +260,9 @@ class Delivery:
             hopeless, remedy = hopeless or is_gone, _GONE_REMEDY if is_gone else _STANDSTILL_REMEDY
         if hopeless:
             self._replace(producer, shipment)
-        return SinkUnavailable(what, remedy) if self._complaints.reason is None else self._make_error(what, None)
+        if self._complaints.reason is not None:
+            return make_sink_error(what, self._complaints.reason)
+        return SinkUnavailable(f"{what}{self._complaints.describe_old()}", remedy)
 
     def _replace(self, producer: Clients, shipment: Shipment) -> None:
         """A new client. What the old one had not delivered waits again, with all that is behind it."""
@@ -304,12 +319,10 @@ class Delivery:
             f'{len(failed)} records were not delivered, the first of them to topic "{topic}"', worst.error
         )
 
-    def _make_error(self, what: str, error: KafkaError | None) -> SinkError:
+    def _make_error(self, what: str, error: KafkaError) -> SinkError:
         """The exception for it, with the client's own reason where it says more than the error does."""
         complaint = self._complaints.reason
-        if complaint is not None and (error is None or error.code() not in REFUSED):
-            return make_sink_error(what, complaint)
-        return make_sink_error(what, error) if error is not None else SinkUnavailable(what)
+        return make_sink_error(what, error if complaint is None or error.code() in REFUSED else complaint)
 
     def _settle_size(self, shipment: Shipment) -> None:
         self._size.settle([shipment])
@@ -336,10 +349,14 @@ class Delivery:
 
 @dataclass(slots=True)
 class _Complaints:
-    """What the client said of its connections since records last got through; each complaint is logged once."""
+    """What the client said of its connections since records last got through; each complaint is logged once.
+
+    old: what it said before there was something to write. It may be over: a client that has connected says nothing.
+    """
 
     log: logging.Logger
     reason: KafkaError | None = None
+    old: KafkaError | None = None
     logged: set[str] = field(default_factory=set)
 
     def add(self, error: KafkaError) -> None:
@@ -350,6 +367,14 @@ class _Complaints:
             self.logged.add(error.name())
             self.log.warning("Kafka: %s", error.str())
 
+    def age(self) -> None:
+        """What was said up to now is old."""
+        self.old, self.reason = self.reason or self.old, None
+
+    def describe_old(self) -> str:
+        """What may have passed, for messages; empty for nothing."""
+        return "" if self.old is None else f" (before them the client said: {self.old.str()})"
+
     def settle(self) -> None:
-        self.reason = None
+        self.reason = self.old = None
         self.logged.clear()

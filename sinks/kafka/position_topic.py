@@ -145,6 +145,7 @@ class PositionTopic:
     def _read_between(self, consumer: Consumer, start: int, end: int) -> bytes | None:
         """The last record's value. While another instance writes, a reader comes to no end of the partition."""
         found: bytes | None = None
+        is_held_back = False
         consumer.assign([TopicPartition(self._name, 0, start)])
         deadline = time.monotonic() + self._options.delivery_timeout
         while time.monotonic() < deadline:
@@ -161,6 +162,13 @@ class PositionTopic:
                 continue  # the client asks for the coordinator of a group that nobody joins; it reads all the same
             elif _require_end(message) >= end:
                 return found
+            else:
+                is_held_back = True
+        if not is_held_back:
+            raise SinkUnavailable(
+                f'topic "{self._name}" cannot be read: nothing came of it for {self._options.delivery_timeout:g} s',
+                "look at the network and at the brokers' logs",
+            )
         raise SinkUnavailable(
             f'topic "{self._name}" has records of a transaction that is open and not of this sink\'s',
             "give the sink a positionTopic of its own, or wait until brokers end the transaction",

@@ -246,8 +246,8 @@ class KafkaSink(Sink):
     def _begin_or_resume(self, batches: Sequence[Batch]) -> Unfinished:
         """What is left of the batches, all of them when they come for the first time."""
         if self._unfinished is None or not self._unfinished.is_of(batches):
-            if self._unfinished is not None and self._delivery is not None:
-                self._delivery.abandon()
+            if self._delivery is not None:
+                self._delivery.listen() if self._unfinished is None else self._delivery.abandon()
             self._unfinished = self._writer.begin(batches)
         return self._unfinished
 

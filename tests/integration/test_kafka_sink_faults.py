@@ -214,6 +214,34 @@ def test_many_missing_topics_are_summed_up(strict_broker: str) -> None:
     assert problems[-1] == "20 more findings like the one before"
 
 
+def test_what_a_client_complained_of_while_it_was_idle_is_not_told_as_the_reason_of_a_silence_later(
+    broker: EmbeddedKafka, topic_prefix: str
+) -> None:
+    topic = create_topic(broker.bootstrap, topic_prefix)
+    alike = Canned([(topic, b"1", b"the same " * 1000)] * 100)
+    noise = Canned([(topic, b"1", random_bytes(300_000))])
+    with started(broker.bootstrap, alike, timeout="1s", maxAttempts=2, rebalanceInterval="1h") as sink:
+        for encoder in (alike, noise):
+            sink._writer._encoder = encoder
+            sink.write(replace(BATCH))
+        assert sink._delivery is not None
+        assert sink._delivery._plain is not None, "a client for what is sent as it is"
+        clients = (sink._delivery._producer, sink._delivery._plain)
+        broker.stop(kill=True)
+        wait_until(lambda: all(client.outstanding for client in clients))  # complaints that wait to be heard
+        broker.start()
+        for client in clients:
+            wait_until(lambda client=client: bool(client.read_metadata(topic, 5)[topic].partitions))  # type: ignore[misc]
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(SinkUnavailable) as raised:
+                sink.write(batch := replace(BATCH))
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        assert "Connection refused" not in raised.value.what.partition(" (before them the client said: ")[0]
+        write_until_it_works(sink, batch)
+
+
 def test_interrupt_ends_a_write_that_waits_for_brokers(broker: EmbeddedKafka, topic_prefix: str) -> None:
     topic = create_topic(broker.bootstrap, topic_prefix)
     with started(broker.bootstrap, Canned([(topic, b"1", b"a")]), timeout="1m") as sink:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -420,6 +421,30 @@ def test_a_transaction_of_somebody_else_in_the_position_topic_is_not_taken_for_i
     producer.abort_transaction()
     with start(kafka, rows) as sink:
         assert noted(sink) == 2
+
+
+def test_a_broker_that_falls_silent_is_not_taken_for_a_transaction_of_somebody_else_in_the_position_topic(
+    broker: EmbeddedKafka, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_prefix)
+    begin = partial(start, broker.bootstrap, [(topic_prefix, b"1", b"a")], timeout="1s", maxAttempts=2)
+    with started_in_the_end(begin) as sink:
+        write_until_it_works(sink, transaction())
+        assert sink._transactions is not None
+        notes = sink._transactions._topic
+        find_bounds = notes._find_bounds
+
+        def find_and_freeze(*, whole: bool) -> tuple[int, int]:
+            found = find_bounds(whole=whole)
+            os.kill(broker.pid, signal.SIGSTOP)
+            return found
+
+        monkeypatch.setattr(notes, "_find_bounds", find_and_freeze)
+        try:
+            with pytest.raises(SinkUnavailable, match="cannot be read: nothing came of it for 2 s"):
+                notes.read()
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
 
 
 def test_a_topic_that_takes_small_requests_alone_gets_them(
