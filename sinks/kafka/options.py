@@ -167,6 +167,14 @@ class KafkaSinkOptions(EventOptions):
         """Where transactions say how far they bring the sources."""
         return self.position_topic or f"{self.transactional_id}.position"
 
+    def list_own_topics(self) -> Mapping[str, str]:
+        """Topics by their keys, which the sink fills with something else than a table's events."""
+        given = {
+            "deadLetterTopic": self.dead_letter_topic,
+            "positionTopic": self.position_topic_name if self.exactly_once else "",
+        }
+        return {name: topic for name, topic in given.items() if topic}
+
     def list_resources(self) -> Iterator[str]:
         """See PartOptions.list_resources."""
         yield from super().list_resources()

@@ -19,6 +19,7 @@ from psql_streamer.interfaces import Finding, Published, Severity
 from psql_streamer.model import Relation
 from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sinks.kafka.findings import Suggestions, limit_findings, show_names
+from sinks.kafka.options import KafkaSinkOptions
 
 _NO_HANDLER = "passthrough"
 
@@ -35,10 +36,11 @@ class _Routed:
 class KafkaReview:
     """A section beside the tables of its sources."""
 
-    def __init__(self, options: EventOptions, published: Published) -> None:
+    def __init__(self, options: KafkaSinkOptions, published: Published) -> None:
         self._options = options
         self._relations = [relation for relations in published.values() for relation in relations]
         self._keys = KeyColumns(options.key_columns)
+        self._own_topics = options.list_own_topics()
         self._suggest = Suggestions().suggest_nearest
         self._routed, self._refusals = _route(options, published)
 
@@ -51,6 +53,7 @@ class KafkaReview:
         yield from limit_findings(self._find_left_out_keys())
         yield from self._find_keyless_tables()
         yield from self._find_shared_topics()
+        yield from limit_findings(self._find_taken_topics())
 
     def list_topics(self) -> list[str]:
         """Every topic that a published table goes to."""
@@ -169,6 +172,14 @@ class KafkaReview:
             who = " and ".join(dict.fromkeys(source for topic in shared for source in sources[topic]))
             what = f"tables of {who} share topics, in which equal keys may mean different rows: {show_names(shared)}"
             yield Finding(Severity.WARNING, what, _KEEP_APART)
+
+    def _find_taken_topics(self) -> Iterator[Finding]:
+        """Tables that go to a topic of the sink's own: a dead letter would come behind newer records of its key."""
+        for name, topic in self._own_topics.items():
+            for routed in self._routed:
+                if any(route.topic == topic for route in routed.routes):
+                    what = f'{name} "{topic}" is also the topic of {routed.relation}'
+                    yield Finding(Severity.ERROR, what, f"give {name} a topic of its own")
 
     def _choose_severity(self) -> Severity:
         """How bad it is that a table lacks a column: a handler could make it."""

@@ -180,3 +180,23 @@ def test_ten_thousand_tables_are_reviewed_in_a_moment() -> None:
     began = time.perf_counter()
     assert review(tables, **section)
     assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "topic"),
+    [
+        ({"deadLetterTopic": "t.public.orders"}, "deadLetterTopic", "t.public.orders"),
+        ({"deadLetterTopic": "lost", "tableTopicMapping": {"orders": ["o", "lost"]}}, "deadLetterTopic", "lost"),
+        (
+            {"exactlyOnce": True, "transactionalId": "x", "positionTopic": "t.public.orders"},
+            "positionTopic",
+            "t.public.orders",
+        ),
+    ],
+    ids=str,
+)
+def test_a_topic_of_the_sink_itself_that_a_table_goes_to_is_refused(
+    section: dict[str, Any], name: str, topic: str
+) -> None:
+    (problem,) = refused(**section)
+    assert problem == f'error: {name} "{topic}" is also the topic of public.orders: give {name} a topic of its own'
