@@ -101,6 +101,7 @@ class PostgresSource(Source):
         self._keyless: KeylessTables | None = None
         self._shapes: dict[int, Relation] = {}
         self._reader: subprocess.Popen[bytes] | None = None
+        self._is_interrupted = False
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._decoder: Decoder | None = None
@@ -169,6 +170,7 @@ class PostgresSource(Source):
 
     def start(self, position: Position | None) -> None:
         self._leave()
+        self._is_interrupted = False
         try:
             slot, resume = self._prepare(position)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
@@ -216,6 +218,7 @@ class PostgresSource(Source):
             raise error from None
 
     def interrupt(self) -> None:
+        self._is_interrupted = True
         self._catalog.interrupt()
         self._snapshots.interrupt()
         with contextlib.suppress(OSError, AttributeError):  # there may be no reader, or no longer
@@ -256,6 +259,7 @@ class PostgresSource(Source):
         return PostgresTableReader(url, _URL_TIMEOUT_SECONDS)
 
     def stop(self) -> None:
+        self._is_interrupted = True
         self._leave()
         self._status = Status(False, "stopped")
 
@@ -488,8 +492,10 @@ class PostgresSource(Source):
                 count = reader.recv_into(view)
             except TimeoutError:
                 raise SourceUnavailable(f"the reader process sent nothing for {timeout:g} s") from None
+            except ConnectionResetError:  # it was killed with a command unread
+                count = 0
             if not count:
-                raise SourceUnavailable("the reader process ended unexpectedly")
+                raise self._explain_end()
             view = view[count:]
         return data
 
@@ -500,7 +506,13 @@ class PostgresSource(Source):
             try:
                 self._socket.sendall(COMMAND.pack(kind, number))
             except OSError:
-                raise SourceUnavailable("the reader process ended unexpectedly") from None
+                raise self._explain_end() from None
+
+    def _explain_end(self) -> SourceUnavailable:
+        """The error for a reader process that does not talk to this one any more."""
+        return SourceUnavailable(
+            "interrupted while it read" if self._is_interrupted else "the reader process ended unexpectedly"
+        )
 
     def _leave(self) -> None:
         """End the reader process, which tells the server what was confirmed last."""

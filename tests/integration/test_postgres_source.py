@@ -714,3 +714,18 @@ def test_several_sources_in_one_process_each_have_their_own_slot_and_place(shop:
         sources[1].stop()
         _insert(shop, 6, 6)
         assert rows(read_all(sources[3], shop)) == _ids(6, 6)
+
+
+def test_a_source_that_is_interrupted_does_not_blame_its_reader_process(shop: Database) -> None:
+    with streaming(shop) as source:
+        source.interrupt()
+        with pytest.raises(SourceUnavailable, match="interrupted while it read"):
+            read_until(source, lambda _: False)
+
+
+def test_a_reader_process_that_is_killed_is_named(shop: Database) -> None:
+    with streaming(shop) as source:
+        assert source._reader is not None
+        source._reader.kill()
+        with pytest.raises(SourceUnavailable, match="the reader process ended unexpectedly"):
+            read_until(source, lambda _: False)
