@@ -58,6 +58,7 @@ class Store:
         self._snapshots: Any = None  # None: a file that is only read has none
         self._owner = -1
         self._file = _NO_FILE
+        self._lost: StoreError | None = None
         self._writing = threading.Lock()
 
     def open(self) -> None:
@@ -189,10 +190,10 @@ class Store:
 
     def _close(self) -> None:
         if self._environment is not None:
-            if self._file != _NO_FILE and _identify(self._path) == _NO_FILE:
+            if self._lost is None and self._file != _NO_FILE and _identify(self._path) == _NO_FILE:
                 log.warning("lmdb: %s was removed while the service ran: %s", self._path, self._put_back())
             self._environment.close()
-            self._environment, self._file = None, _NO_FILE
+            self._environment, self._file, self._lost = None, _NO_FILE, None
         if self._owner >= 0:
             os.close(self._owner)
             self._owner = -1
@@ -273,10 +274,12 @@ class Store:
         start would know nothing; one that was removed is put back first. `_writing` is held.
         """
         found = _identify(self._path)
-        if found == _NO_FILE:
-            raise StoreError(f"lmdb: {self._path} was removed while the service runs", self._put_back())
-        if found != self._file:
-            raise StoreError(f"lmdb: {self._path} was replaced while the service runs", _REPLACED_REMEDY)
+        if self._lost is None and found == _NO_FILE:
+            self._lost = StoreError(f"lmdb: {self._path} was removed while the service runs", self._put_back())
+        elif self._lost is None and found != self._file:
+            self._lost = StoreError(f"lmdb: {self._path} was replaced while the service runs", _REPLACED_REMEDY)
+        if self._lost is not None:
+            raise self._lost
         return self._environment.begin(write=True)
 
     def _put_back(self) -> str:

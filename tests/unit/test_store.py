@@ -72,6 +72,8 @@ def test_a_file_that_is_removed_while_it_is_in_use_is_told_of_and_written_anew(t
     path.unlink()
     with pytest.raises(StoreError, match="was removed while the service runs: it was written anew"):
         store.put("db1", replace(RECORD, override="0/1"))
+    with pytest.raises(StoreError, match="was removed"):  # what is there now is not what this one has open
+        store.put_lineage("db1", "def")
     store.close()
     store.open()
     assert (store.get("db1"), store.read_lineage("db1")) == (RECORD, "abc")
