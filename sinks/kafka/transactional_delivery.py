@@ -118,6 +118,11 @@ class TransactionalDelivery(Delivery):
         self._size.settle(self._delivered)
         self._delivered.clear()
 
+    def listen(self) -> None:
+        """As Delivery. A client that has failed for good says so again when the next transaction begins."""
+        self._listen()
+        self._complaints.age()
+
     def abandon(self) -> None:
         self._is_initialized = False
         self._known.clear()

@@ -100,6 +100,7 @@ class Transactions:
     def write(self, transaction: Transaction, topics: Topics) -> Sequence[Begun]:
         """See Sink.write_transaction; returns how its batches ended."""
         if self._open is None or self._open.transaction is not transaction:
+            self._delivery.listen()
             self._open = _Open(transaction, self._make_note({**self._noted.notes, **transaction.notes}))
         self._write(self._open, topics)
         self._noted, finished = self._open.noted, self._open.unfinished

@@ -447,6 +447,29 @@ def test_a_broker_that_falls_silent_is_not_taken_for_a_transaction_of_somebody_e
             os.kill(broker.pid, signal.SIGCONT)
 
 
+def test_what_the_client_complained_of_between_transactions_is_not_told_as_the_reason_of_a_silence_later(
+    broker: EmbeddedKafka, topic_prefix: str, start: Start
+) -> None:
+    topic = create_topic(broker.bootstrap, topic_prefix)
+    section = {"timeout": "1s", "maxAttempts": 2, "rebalanceInterval": "1h"}
+    with started_in_the_end(partial(start, broker.bootstrap, [(topic, b"1", b"a")], **section)) as sink:
+        write_until_it_works(sink, transaction())
+        delivery = sink._delivery
+        assert delivery is not None
+        broker.stop(kill=True)
+        wait_until(lambda: bool(delivery._producer.outstanding))  # complaints that wait to be heard
+        broker.start()
+        wait_until(lambda: bool(delivery._producer.read_metadata(topic, 5)[topic].partitions))
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(SinkUnavailable) as raised:
+                sink.write_transaction(one := transaction(2))
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        assert "Connection refused" not in raised.value.what.partition(" (before them the client said: ")[0]
+        write_until_it_works(sink, one)
+
+
 def test_a_topic_that_takes_small_requests_alone_gets_them(
     kafka: str, topic_prefix: str, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
