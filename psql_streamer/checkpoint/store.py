@@ -139,7 +139,7 @@ class Store:
         relations: shapes that are new at this position. dropped: tables whose shapes are not needed any more.
         """
         try:
-            with self._writing, self._write() as transaction:
+            with self._writing, self._require_in_place().begin(write=True) as transaction:
                 place = source.encode()
                 written = encode_position(record, transaction.get(place, db=self._positions))
                 transaction.put(place, written, db=self._positions)
@@ -269,8 +269,8 @@ class Store:
             os.close(owner)
         return 0
 
-    def _write(self) -> Any:
-        """A transaction that writes. StoreError when the file is not the one of its name any more, of which the next
+    def _require_in_place(self) -> Any:
+        """What is written to. StoreError when the file is not the one of its name any more, of which the next
         start would know nothing; one that was removed is put back first. `_writing` is held.
         """
         found = _identify(self._path)
@@ -280,7 +280,7 @@ class Store:
             self._lost = StoreError(f"lmdb: {self._path} was replaced while the service runs", _REPLACED_REMEDY)
         if self._lost is not None:
             raise self._lost
-        return self._environment.begin(write=True)
+        return self._environment
 
     def _put_back(self) -> str:
         """Write all that the removed file holds to one of its name, on disk; what there is to do then."""
@@ -303,7 +303,7 @@ class Store:
             with self._writing:
                 if self._environment is None:
                     raise StoreError(f"lmdb: {self._path} is not open", "ask again when the service runs")
-                with self._write() as transaction:
+                with self._require_in_place().begin(write=True) as transaction:
                     yield transaction
         except lmdb.Error as error:
             raise self._make_unusable_error(error) from None
