@@ -336,7 +336,11 @@ class SparkHandler(Handler):
 
     def _make_job(self, spark: SparkSession, changes: Changes, batch: Batch) -> Job:
         rule = self._rules.find(changes.relation)
-        return Job(spark, rule, changes, batch.transactions, batch.source, show_lookups=self._lookups.make_shower(rule))
+        return Job(
+            *(spark, rule, changes, batch.transactions, batch.source),
+            show_lookups=self._lookups.make_shower(rule),
+            check_lookups=self._lookups.check_views,
+        )
 
     def _split_job(self, job: Job) -> list[Job]:
         """The job, or several where a lookup changes between its changes."""

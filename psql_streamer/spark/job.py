@@ -30,6 +30,8 @@ class Job:
     """Which relation each row is of, where these are the changes of several tables."""
     show_lookups: Callable[[SparkSession], None] | None = None
     """Makes the lookups that the rule uses views of its session."""
+    check_lookups: Callable[[SparkSession], None] = lambda _: None
+    """Called when something else than `show_lookups` may have changed these views."""
     lookup_versions: tuple[int, ...] | None = None
     """Numbers of what these views show; None where a plan over them is of no use for other batches."""
 

@@ -26,6 +26,7 @@ from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.properties import write_java_options, write_properties
 from psql_streamer.spark.scratch import Scratch
 from psql_streamer.spark.shipping import pack
+from psql_streamer.spark.stopped import is_stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,11 +122,11 @@ class Jvm:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs and has its folder, and the cluster that it belongs to knows of it.
+        """Whether its process runs, with Spark in it, and has its folder, and the cluster that it belongs to knows it.
 
         Whatever clears temporary files may remove the folder, and a JVM does not make it again.
         """
-        running = self._gateway is not None and self._gateway.proc.poll() is None
+        running = self._gateway is not None and self._gateway.proc.poll() is None and not is_stopped(self.spark)
         has_folder = self._exchange is None or self._exchange.is_dir()
         return running and has_folder and not (self.cluster is not None and self.cluster.lost)
 
@@ -135,13 +136,14 @@ class Jvm:
         return self.options.conf.get(_MEMORY, SETTINGS[_MEMORY])
 
     def describe_end(self, seconds: float) -> str | None:
-        """How it ended, and its last words; None while it runs. seconds: how long to wait for its end."""
+        """How it ended, and its last words; None while it runs. seconds: how long to wait for its end; 0: Spark itself
+        is not asked."""
         if self._gateway is None:
             return "it is stopped"
         try:
             code = self._gateway.proc.wait(seconds)
         except TimeoutExpired:
-            return None
+            return "Spark was stopped in it" if seconds and is_stopped(self.spark) else None
         words = find_last_words(self._read_stderr())
         return describe_exit(code) + (f": {redact(words)}" if words else "")
 

@@ -84,8 +84,11 @@ def review_rules(
     for number, group in enumerate(groups):
         if not lookups.has_all_of(group.rule):
             continue
-        show = lookups.make_shower(group.rule)
-        job = Job(spark, group.rule, _make_empty_changes(group.first), NO_TRANSACTIONS, _NOWHERE, show_lookups=show)
+        job = Job(
+            *(spark, group.rule, _make_empty_changes(group.first), NO_TRANSACTIONS, _NOWHERE),
+            show_lookups=lookups.make_shower(group.rule),
+            check_lookups=lookups.check_views,
+        )
         found = list(_review(job, runner))
         for finding in found:
             meant = lookups.describe_unknown_view(finding.problem)

@@ -10,10 +10,11 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 
 from psql_streamer.launcher import list_library_folders
 
@@ -50,10 +51,16 @@ def forget_modules(names: Iterable[str]) -> None:
     """Have these modules, and those of the user's that they import, imported anew when they are asked for again.
 
     A user-defined function, or a column, that a module made when it was imported belongs to the JVM of that time.
+    Packages with compiled modules stay: a process can load many of those (numpy's) only once.
     """
-    top = {module.name for module in find_modules(names)} - _OUR_PACKAGES
+    compiled = {_name_top_module(name) for name, module in list(sys.modules.items()) if _is_compiled(module)}
+    top = {module.name for module in find_modules(names)} - _OUR_PACKAGES - compiled
     for name in [name for name in sys.modules if _name_top_module(name) in top]:
         del sys.modules[name]
+
+
+def _is_compiled(module: ModuleType) -> bool:
+    return isinstance(getattr(module, "__loader__", None), ExtensionFileLoader)
 
 
 def _find_module(name: str) -> Module | None:

@@ -15,6 +15,7 @@ from psql_streamer.spark.metadata import RECORD_HEADERS
 from psql_streamer.spark.options import OnError, TableRule
 from psql_streamer.spark.row_by_row import names_a_moment
 from psql_streamer.spark.steps import Steps
+from psql_streamer.spark.stopped import is_stopped
 from psql_streamer.table_patterns import TablePatterns
 
 if TYPE_CHECKING:
@@ -85,18 +86,26 @@ class Rule:
 
         try:
             result = function(changes)
-        except PySparkException:
-            raise
         except Exception as error:
+            self._refuse_stopped(changes)
+            if isinstance(error, PySparkException):
+                raise
             raise HandlerRefused(
                 f"the function of [spark.tables] {self.name!r} raised {type(error).__name__}{_describe_place(error)}",
                 "correct it",
             ) from None
+        self._refuse_stopped(changes)
         if not hasattr(result, "toArrow"):
             raise HandlerRefused(
                 f"the function of [spark.tables] {self.name!r} gave a {type(result).__name__}", "return a DataFrame"
             )
         return result
+
+    def _refuse_stopped(self, changes: DataFrame) -> None:
+        if is_stopped(changes.sparkSession):
+            raise HandlerRefused(
+                f"the function of [spark.tables] {self.name!r} stopped Spark", "take the call of stop() out of it"
+            )
 
 
 IDENTITY = Rule("")

@@ -29,6 +29,7 @@ from psql_streamer.spark.row_tracking import Lineage, find_row_column
 from psql_streamer.spark.splitting import UNKNOWN, Splitting
 from psql_streamer.spark.telling import Telling
 from psql_streamer.spark.tolerating import tolerate
+from psql_streamer.spark.undoing import undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class Runner:
             column, mask = next(iter(failed.items()))
             raise self._make_uncoercible_error(job, sent, column, int(np.flatnonzero(mask)[0]))
         try:
-            return self._run_sent(job, sent)
+            with undo(job):
+                return self._run_sent(job, sent)
         except Exception as error:
             # Not `from error`: Spark's messages quote values, and a traceback would show them.
             raise self._explain_failure(error, job, sent) from None
@@ -81,7 +83,8 @@ class Runner:
             return None
         sent, _ = self.planner.make_sent(job)
         try:
-            return self._run_sent_tolerantly(job, sent)
+            with undo(job):
+                return self._run_sent_tolerantly(job, sent)
         except Exception as error:
             found = self._explain_failure(error, job, sent)
             if isinstance(found, RowsFailed):
@@ -93,8 +96,9 @@ class Runner:
         names of that. No job runs."""
         sent, _ = self.planner.make_sent(job)
         try:
-            result, lineage = self.planner.plan(job, sent)
-            fields = result.schema
+            with undo(job):
+                result, lineage = self.planner.plan(job, sent)
+                fields = result.schema
         except Exception as error:
             raise self._explain_failure(error, job, sent) from None
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -115,8 +119,9 @@ class Runner:
         """What Spark's analysis says of the rule over a table, facts included; no job runs."""
         sent, _ = self.planner.make_sent(job)
         try:
-            result, lineage = self.planner.plan(job, sent, thorough=True)
-            splitting = self.planner.lineages.find_splitting(self.planner.catalyst, job.rule, sent, result)
+            with undo(job):
+                result, lineage = self.planner.plan(job, sent, thorough=True)
+                splitting = self.planner.lineages.find_splitting(self.planner.catalyst, job.rule, sent, result)
         except Exception as error:
             raise self._explain_failure(error, job, sent) from None
         return sent, lineage, splitting
@@ -142,7 +147,8 @@ class Runner:
     def find_plan(self, job: Job) -> tuple[Node, list[str]] | None:
         """See Planner.find_plan."""
         try:
-            return self.planner.find_plan(job)
+            with undo(job):
+                return self.planner.find_plan(job)
         except Exception as error:
             raise self._explain(error, job.where) from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Event, Semaphore
 from typing import Any
 
@@ -155,3 +156,51 @@ def test_what_a_functions_own_code_makes_of_a_missing_value_is_missing(spark: An
     result = only(spark(orders={"function": f"{__name__}:again"}).handle(batch(given)))
     assert lacking(result) == {"customer": [True]}
     assert values(result, "id") == [b"1"]
+
+
+def sets(df: Any) -> Any:
+    """A function that sets what queries go by."""
+    from pyspark.sql import functions as f
+
+    df.sparkSession.conf.set("spark.sql.ansi.enabled", "false")
+    df.sparkSession.conf.set("spark.sql.caseSensitive", "true")
+    return df.withColumn("number", f.col("customer").cast("int"))
+
+
+def test_what_a_function_sets_in_its_session_does_not_hold_for_other_rules(spark: Any) -> None:
+    number = {"sql": "SELECT *, CAST(CUSTOMER AS INT) AS number FROM changes", "on_error": "dead-letter"}
+    handler = spark({}, orders={"function": f"{__name__}:sets"}, others=number)
+    assert values(only(handler.handle(batch(shop()))), "number") == [None, None, None]
+    result = handler.handle(batch(changes([INSERT], {0: ROW}, {}, table="others")))
+    assert [rejection.reason for rejection in result.rejections] == [
+        "public.others, rule 'others': Spark ended with CAST_INVALID_INPUT"
+    ]
+
+
+def test_a_function_that_stops_spark_is_told_of_and_spark_is_started_again(
+    spark: Any, engine: SparkHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stops_spark.py").write_text("def stops(df):\n    df.sparkSession.stop()\n    return df\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    rules = {"orders": {"function": "stops_spark:stops"}, "others": {"sql": "SELECT *, id + 1 AS n FROM changes"}}
+    handler = spark({}, **rules)
+    with pytest.raises(HandlerRefused, match=r"the function of \[spark.tables\] 'orders' stopped Spark"):
+        handler.handle(batch(shop()))
+    try:
+        handler.start()
+        result = handler.handle(batch(changes([INSERT], {0: ROW}, {}, table="others")))
+        assert values(only(result), "n") == [b"2"]
+    finally:
+        engine.start()  # tests share it
+
+
+def test_spark_that_stopped_by_itself_is_started_again(spark: Any, engine: SparkHandler) -> None:
+    handler = spark({}, others={"sql": "SELECT *, id + 1 AS n FROM changes"})
+    given = batch(changes([INSERT], {0: ROW}, {}, table="others"))
+    handler._session.start().sparkContext._jsc.sc().stop()
+    try:
+        with pytest.raises(HandlerUnavailable, match="Spark was stopped in it"):
+            handler.handle(given)
+        assert values(only(handler.handle(given)), "n") == [b"2"]
+    finally:
+        engine.start()  # tests share it

@@ -119,6 +119,25 @@ def joined(df: Any) -> Any:
     return df.join(segments, df.customer == segments.name, "left").drop(segments.name)
 
 
+def hides(df: Any) -> Any:
+    """A function that makes a view with the name of a lookup."""
+    spark = df.sparkSession
+    spark.table("segments").where("name <> 'ann'").createOrReplaceTempView("segments")
+    return df.join(spark.table("segments"), df["customer"] == spark.table("segments")["name"], "left").drop("name")
+
+
+def drops(df: Any) -> Any:
+    df.sparkSession.catalog.dropTempView("segments")
+    return df
+
+
+@pytest.mark.parametrize("function", [hides, drops])
+def test_a_function_changes_its_own_view_of_a_lookup_alone(with_lookups: Any, csv: Path, function: Any) -> None:
+    handler = with_lookups(of_csv(csv), others={"function": f"{__name__}:{function.__name__}"}, orders=JOINED)
+    handler.handle(batch(changes([INSERT], {0: [b"1", None, b"ann", None]}, {}, table="others")))
+    assert segments_of(handler) == [b"gold", None, None]
+
+
 def test_several_tables_at_once_see_the_same_lookup(with_lookups: Any, csv: Path) -> None:
     handler = with_lookups(of_csv(csv), **{"*": JOINED})
     parts = [

@@ -68,6 +68,17 @@ def test_modules_that_are_forgotten_are_imported_anew(folder: Path) -> None:
     assert "numpy" in sys.modules
 
 
+def test_compiled_modules_stay_also_where_they_lie_beside_the_users_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psql_streamer.spark.rule_modules.list_library_folders", lambda: ())
+    import numpy
+
+    forget_modules(["rules_of_mine.orders"])
+    assert sys.modules.get("numpy") is numpy
+    assert "numpy.linalg" in sys.modules
+
+
 def test_what_is_shipped_can_be_imported_from_its_archive_alone(folder: Path, tmp_path_factory: Any) -> None:
     shipment = pack(options(**rules("rules_of_mine.orders:mask")), tmp_path_factory.mktemp("shipped"))
     assert shipment.told == "modules of rules: prices_of_mine, rules_of_mine, spoken_of_mine"

@@ -147,6 +147,11 @@ class Lookups:
             for name in self.list_usable(rule)
         )
 
+    def check_views(self, spark: SparkSession) -> None:
+        """See Views.check."""
+        if self._views is not None:
+            self._views.check(spark)
+
     def make_shower(self, rule: Rule) -> Show | None:
         """For an analysis of a rule: tables of the stream are without rows. None where it uses no lookup.
 

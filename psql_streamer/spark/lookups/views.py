@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -35,6 +35,14 @@ class _Shared:
     frame: DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a session sees under a name: a view of all sessions, and see _identify_view."""
+
+    of: str
+    identity: int | None
+
+
 class Views:
     """The views of one engine. From several threads, each with a session of its own.
 
@@ -45,17 +53,28 @@ class Views:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._shared: dict[str, _Shared] = {}
-        self._seen: dict[tuple[int, str], str] = {}
+        self._seen: dict[tuple[int, str], _Seen] = {}
         self._lock = threading.Lock()
 
     def show(self, spark: SparkSession, name: str, version: Version) -> None:
         """Make a version the view of this name in a session."""
         with self._lock:
             shared = self._share(name, version)
-            if self._seen.get((id(spark), name)) == shared.view:
-                return
-            self._seen[id(spark), name] = shared.view
+            seen = self._seen.get((id(spark), name))
+        if seen is not None and seen.of == shared.view:
+            return
         spark.table(f"{_GLOBAL}.{shared.view}").createOrReplaceTempView(name)
+        with self._lock:
+            self._seen[id(spark), name] = _Seen(shared.view, _identify_view(spark, name))
+
+    def check(self, spark: SparkSession) -> None:
+        """Somebody else may have changed views of a session: one that is another now is made anew when it is shown."""
+        with self._lock:
+            mine = [(name, seen) for (session, name), seen in self._seen.items() if session == id(spark)]
+        changed = [name for name, seen in mine if seen.identity is None or _identify_view(spark, name) != seen.identity]
+        with self._lock:
+            for name in changed:
+                self._seen.pop((id(spark), name), None)
 
     def show_rows(self, spark: SparkSession, name: str, rows: pa.Table, schema: StructType) -> None:
         """Make rows the view of this name in a session, for one plan."""
@@ -93,6 +112,16 @@ class Views:
         with suppress(Exception):
             self._spark.catalog.dropGlobalTempView(shared.view)
             shared.frame.unpersist()
+
+
+def _identify_view(spark: SparkSession, name: str) -> int | None:
+    """What tells the view of this name from any other; None where nobody knows: on a Spark Connect server, and where
+    there is none."""
+    if not hasattr(spark, "_jsparkSession"):
+        return None
+    jvm: Any = spark._jvm
+    found = spark._jsparkSession.sessionState().catalog().getRawTempView(name)
+    return int(jvm.System.identityHashCode(found.get())) if found.isDefined() else None
 
 
 @contextmanager
