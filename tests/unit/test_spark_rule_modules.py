@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -68,15 +70,22 @@ def test_modules_that_are_forgotten_are_imported_anew(folder: Path) -> None:
     assert "numpy" in sys.modules
 
 
-def test_compiled_modules_stay_also_where_they_lie_beside_the_users_own(
+def test_packages_with_compiled_modules_stay_also_where_they_lie_beside_the_users_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("psql_streamer.spark.rule_modules.list_library_folders", lambda: ())
-    import numpy
+    (folder / "compiled_of_mine").mkdir()
+    (folder / "compiled_of_mine" / "__init__.py").write_text("")
+    (folder / "uses_compiled_of_mine.py").write_text("import compiled_of_mine\n")
+    import compiled_of_mine  # type: ignore[import-not-found]
+    import uses_compiled_of_mine  # type: ignore[import-not-found]  # noqa: F401
 
-    forget_modules(["rules_of_mine.orders"])
-    assert sys.modules.get("numpy") is numpy
-    assert "numpy.linalg" in sys.modules
+    fast = ModuleType("compiled_of_mine.fast")
+    fast.__loader__ = ExtensionFileLoader(fast.__name__, str(folder / "compiled_of_mine" / "fast.so"))
+    monkeypatch.setitem(sys.modules, fast.__name__, fast)
+    forget_modules(["uses_compiled_of_mine"])
+    assert "uses_compiled_of_mine" not in sys.modules
+    assert sys.modules["compiled_of_mine"] is compiled_of_mine
+    assert sys.modules[fast.__name__] is fast
 
 
 def test_what_is_shipped_can_be_imported_from_its_archive_alone(folder: Path, tmp_path_factory: Any) -> None:
