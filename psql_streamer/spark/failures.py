@@ -112,7 +112,7 @@ def explain_failure(
         return _explain_unwritten(where, error.errno, error.filename)
     if isinstance(error, ParseException | AnalysisException):
         return HandlerRefused(f"{where}: {_shorten_message(error)}", "correct the rule in [spark.tables]")
-    causes = [condition] if condition else _list_causes(error)
+    causes = [condition] if condition else list_causes(error)
     raised = ", because of ".join(causes)
     if not passes or any(name.startswith(_ABOUT_VALUES) for name in causes):
         return RowsFailed(
@@ -142,7 +142,7 @@ def _explain_unwritten(where: str, number: int | None, path: str | None = None) 
     return HandlerUnavailable(f"{where}: a file for Spark cannot be written in {folder}: {why}", remedy)
 
 
-def _list_causes(error: Exception) -> list[str]:
+def list_causes(error: Exception) -> list[str]:
     """Java's exceptions by class or condition, each in front of what it was raised for. Their messages may quote
     values.
     """

@@ -270,6 +270,39 @@ def test_a_csv_that_does_not_fit_its_schema_is_not_read_as_nulls(with_lookups: A
     assert "secretvalue" not in status.reason
 
 
+@pytest.mark.parametrize("schema", [{}, {"schema": "name string, segment string"}])
+@pytest.mark.parametrize("found", ["a folder whose files are being replaced", "a file without columns"])
+def test_files_that_are_being_replaced_are_no_version_without_rows(
+    with_lookups: Any, tmp_path: Path, schema: dict[str, str], found: str
+) -> None:
+    folder = tmp_path / "segments"
+    folder.mkdir()
+    (folder / "part-0.csv").write_text(SEGMENTS)
+    handler = with_lookups(of_csv(folder, refresh="50ms", **schema), orders=JOINED)
+    if found == "a file without columns":
+        (folder / "part-0.csv").write_text("")
+    else:
+        (folder / "part-0.csv").unlink()
+        (folder / "_temporary").mkdir()
+        (folder / "_temporary" / "part-0.csv").write_text("name,seg")
+    until(lambda: handler.stats()["lookups"]["segments"]["failed_loads"] > 0, "a refresh to fail")
+    assert segments_of(handler) == [b"gold", None, None]
+    (folder / "part-1.csv").write_text("name,segment\nann,back\n")
+    (folder / "_SUCCESS").write_text("")
+    until(lambda: "in vain" not in handler.status().reason, "the files to be read again")
+    assert segments_of(handler) == [b"back", None, None]
+
+
+def test_a_lookup_that_cannot_be_read_says_what_spark_says_of_it_without_its_values(
+    with_lookups: Any, csv: Path
+) -> None:
+    csv.write_text("name,segment\nsecret,gold\n")
+    handler = with_lookups(of_csv(csv, schema="name int, segment string"), orders=JOINED)
+    reason = handler.status().reason
+    assert "MALFORMED_RECORD_IN_PARSING" in reason
+    assert "secret" not in reason
+
+
 def test_what_comes_from_a_lookup_is_missing_where_its_key_is(with_lookups: Any, csv: Path) -> None:
     given = changes(
         [UPDATE],

@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from psql_streamer.interfaces import Source
 from psql_streamer.model import ArrowType, Column
 from psql_streamer.pgtypes import casts
 from psql_streamer.redaction import redact
+from psql_streamer.spark.failures import list_causes
 from psql_streamer.spark.lookups.options import FILE_KINDS, LookupOptions
 from psql_streamer.spark.lookups.version import Version
 from psql_streamer.table_rows import TableReader, TableRows
@@ -31,6 +33,11 @@ _Made = TypeVar("_Made")
 
 _MOST_COLLECTED_ROWS = 200_000
 """A lookup of more rows stays in Spark, which decides how it is joined."""
+
+_NO_FILES = "no files"
+"""The stamp where all files are empty, or none is there: as somebody replaces them, and not what has no rows."""
+
+_NOT_WHOLE = "replace files by renaming others"
 
 _DEFAULT_SCHEMA = "public"
 
@@ -44,10 +51,12 @@ def read(options: LookupOptions, spark: SparkSession, sources: Mapping[str, Sour
     if options.kind == "postgres":
         return make_version(_read_by_copy(options, make_table_reader(options, sources)), began)
     before = stamp(options, spark)
+    if before == _NO_FILES:
+        raise HandlerUnavailable(f"{options.path} has no file with anything in it", _NOT_WHOLE)
     version = _read_by_spark(options, spark, began, before)
     if before != stamp(options, spark):
         _let_go(version)
-        raise HandlerUnavailable("its files changed while they were read", "replace files by renaming others")
+        raise HandlerUnavailable("its files changed while they were read", _NOT_WHOLE)
     return version
 
 
@@ -60,6 +69,8 @@ def stamp(options: LookupOptions, spark: SparkSession) -> str:
         found = _list_local(local)
     else:
         found = _run_converting_errors(lambda: _list_by_spark(spark, path))
+    if not any(size for _, _, size in found):
+        return _NO_FILES
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
 
 
@@ -173,15 +184,18 @@ def _list_local(path: Path) -> list[tuple[str, str, int]]:
     try:
         if path.is_file():
             return [_read_file_stamp(path)]
-        # Spark passes over files whose names begin so.
-        return [
-            _read_file_stamp(Path(folder, name))
-            for folder, _, names in os.walk(path)
-            for name in names
-            if name[0] not in "._"
-        ]
+        found = []
+        for folder, folders, names in os.walk(path):
+            folders[:] = filterfalse(_is_passed_over, folders)
+            found += [_read_file_stamp(Path(folder, name)) for name in names if not _is_passed_over(name)]
+        return found
     except OSError as error:
         raise HandlerUnavailable(f"{path} cannot be read ({str(error.strerror).lower()})") from None
+
+
+def _is_passed_over(name: str) -> bool:
+    """Whether Spark reads no file, and nothing in a folder, of this name."""
+    return name[0] == "." or (name[0] == "_" and "=" not in name)
 
 
 def _read_file_stamp(path: Path) -> tuple[str, str, int]:
@@ -214,8 +228,7 @@ def _run_converting_errors(work: Callable[[], _Made]) -> _Made:
                 "no JDBC driver takes its url", "name the driver in [spark], under packages or jars"
             ) from None
         # Of what a JDBC driver raises only the class is shown: its text may hold the address.
-        raised = type(error).__name__ if java is None else str(java.getClass().getName())
-        raise HandlerUnavailable(f"Spark ended with {raised}") from None
+        raise HandlerUnavailable(f"Spark ended with {', because of '.join(list_causes(error))}") from None
 
 
 def _quote_name(name: str) -> str:
