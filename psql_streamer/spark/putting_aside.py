@@ -24,6 +24,10 @@ from psql_streamer.spark.running import Runner
 log = logging.getLogger("psql_streamer.spark")
 
 
+_MOST_ASKED = 10
+"""Rows of those that fail in one place, of which Spark is asked one by one why."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuleResult:
     """What became of a table: the changes that its rule made, which may be several Changes, and what was put aside."""
@@ -61,8 +65,10 @@ def run(runner: Runner, job: Job) -> RuleResult:
     for column, rows in tolerated.failed.items():
         aside = job.narrow(take_rows(job.changes, rows & ~bad))
         bad |= rows
-        if len(aside.changes):
-            rejected.append(_reject_rows(aside, _find_reason(runner, aside, column), column))
+        rejected += (
+            _reject_rows(aside.narrow(take_rows(aside.changes, chosen)), reason, column)
+            for reason, chosen in _find_reasons(runner, aside, column).items()
+        )
     rest = job.narrow(take_rows(job.changes, ~bad))
     return _run_rest(runner, rest) + combine(rejected)
 
@@ -96,10 +102,33 @@ def _run_rest(runner: Runner, job: Job) -> RuleResult:
         return _sort_out(runner, job)
 
 
+def _find_reasons(runner: Runner, job: Job, column: str | None) -> dict[str, Chosen]:
+    """What to say of rows that fail in the same place -> of which of them: what Spark says of each.
+
+    Of many rows some are asked, and the others are told what Spark says of these.
+    """
+    rows = len(job.changes)
+    asked = np.unique(np.linspace(0, rows - 1, min(rows, _MOST_ASKED)).astype(np.int64))
+    found: dict[str, Chosen] = {}
+    for row in asked.tolist():
+        chosen = np.arange(rows) == row
+        reason = _find_reason(runner, job.narrow(take_rows(job.changes, chosen)), column)
+        found[reason] = found.get(reason, False) | chosen
+    if len(asked) < rows:
+        common = ", or ".join(dict.fromkeys([next(iter(found)), *map(_name_end, [*found][1:])]))
+        others = ~np.isin(np.arange(rows), asked)
+        found[common] = found.get(common, False) | others
+    return found
+
+
+def _name_end(reason: str) -> str:
+    return reason.rpartition(" ended with ")[2]
+
+
 def _find_reason(runner: Runner, job: Job, column: str | None) -> str:
-    """What to say of rows that fail in the same place: what Spark says of the first."""
+    """What Spark says of a row."""
     try:
-        runner.run(job.narrow(take_rows(job.changes, np.arange(len(job.changes)) == 0)))
+        runner.run(job)
     except RowsFailed as error:
         return error.what
     return f"{job.where}: {'a condition' if column is None else column} cannot be computed"

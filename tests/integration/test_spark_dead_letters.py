@@ -132,6 +132,31 @@ def inverse(df: Any) -> Any:
     return df.withColumn("n", udf(lambda amount: str(1 / int(amount)))("amount"))
 
 
+FAILS_IN_TWO_WAYS = "CASE WHEN id % 2 = 1 THEN 1 / (id % 2 - 1) ELSE CAST(amount AS INT) END"
+
+
+def test_rows_that_fail_in_one_column_for_different_reasons_have_each_its_own(spark: Any) -> None:
+    handler = spark(docs={"sql": f"SELECT *, {FAILS_IN_TWO_WAYS} AS v FROM changes", **ASIDE})
+    result = handler.handle(batch(documents((b"x", b"1"), (b"1", b"1"), (b"2", b"1"), (b"y", b"1"))))
+    assert told(result.rejections) == [
+        ("public.docs, rule 'docs': Spark ended with CAST_INVALID_INPUT", "v", [0]),
+        ("public.docs, rule 'docs': Spark ended with DIVIDE_BY_ZERO", "v", [1, 3]),
+    ]
+
+
+def test_more_rows_than_are_asked_one_by_one_are_told_all_the_reasons_that_were_found(spark: Any) -> None:
+    handler = spark(docs={"sql": f"SELECT *, {FAILS_IN_TWO_WAYS} AS v FROM changes", **ASIDE})
+    result = handler.handle(batch(documents(*[(b"x", b"1")] * 100)))
+    by_parity = ["CAST_INVALID_INPUT", "DIVIDE_BY_ZERO"]
+    put_aside = [
+        (row, reason.rpartition(" ended with ")[2]) for reason, _, rows in told(result.rejections) for row in rows
+    ]
+    assert sorted(row for row, _ in put_aside) == list(range(100))
+    exact = [row for row, said in put_aside if said == by_parity[row % 2]]
+    assert len(exact) == 10, "others are not told a reason that may be another row's"
+    assert {said for row, said in put_aside if row not in exact} == {"CAST_INVALID_INPUT, or DIVIDE_BY_ZERO"}
+
+
 def test_a_column_with_the_name_of_the_one_that_says_what_failed_is_like_any_other(spark: Any) -> None:
     handler = spark(docs={"sql": f"SELECT *, amount AS {FAILED}, CAST(amount AS INT) AS n FROM changes", **ASIDE})
     result = handler.handle(batch(documents((b"5", b"{}"), (b"bad", b"{}"))))

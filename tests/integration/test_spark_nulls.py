@@ -197,7 +197,8 @@ def test_dead_letters_of_failed_expressions_are_found_by_one_job_with_their_colu
     ]
     assert values(result.rejections[0].changes, "a")[0] == b"secret"
     assert only(result).seq.tolist() == list(range(500)), "the last row is not of the tenant"
-    assert jobs == ["run", "run_tolerantly", "run", "run", "run"]
+    asked = ["run"] * 20
+    assert jobs == ["run", "run_tolerantly", *asked, "run"]
 
 
 def test_what_nobody_reads_puts_no_row_aside(spark: Any) -> None:
