@@ -309,3 +309,31 @@ def test_tables_that_are_alike_go_through_together_also_with_a_changelog(streams
 
 def found(part: Changes) -> list[Any]:
     return values(part, "segment") if part.relation.table != "customers" else []
+
+
+DEFERRABLE = """
+ALTER TABLE customers DROP CONSTRAINT customers_pkey, ADD PRIMARY KEY (id) DEFERRABLE;
+ALTER TABLE customers REPLICA IDENTITY FULL;
+"""
+
+
+@pytest.mark.parametrize("rule", [BY_KEY, AS_A_WHOLE])
+@pytest.mark.parametrize("merged", [1, 100])
+def test_keys_that_change_places_in_one_statement_are_joined_as_they_are_behind_it(
+    streams: Any, database: Database, merged: int, rule: dict[str, Any]
+) -> None:
+    database.execute(DEFERRABLE)
+    stream = streams(rule)
+    order(database, 1)
+    assert wrong(stream.join()) == []
+    database.execute("UPDATE customers SET id = id + 1")
+    for customer in range(1, 7):
+        order(database, customer)
+    database.execute("UPDATE customers SET id = 8 - id")
+    for customer in range(1, 7):
+        order(database, customer)
+    database.execute("DELETE FROM customers WHERE id = 2")
+    order(database, 2)
+    joined = stream.join(merged)
+    assert len(joined) == 13
+    assert wrong(joined) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from psql_streamer.model import Changes, RowOp, Truncate
+from psql_streamer.model import Changes, ReplicaIdentity, RowOp, Truncate
 from psql_streamer.spark.lookups.pieces import Moving, Piece, Use, select_rows, split
 from psql_streamer.spark.lookups.row_changes import compute_row_changes
 from psql_streamer.spark.lookups.table_state import Row, RowChange, TableState
@@ -143,6 +143,7 @@ def test_an_update_without_a_value_keeps_the_one_that_the_row_had() -> None:
         {1: [b"2", None, None]},
         CUSTOMERS,
         absent={2: [True, True]},
+        identity=ReplicaIdentity.DEFAULT,
     )
     made = compute_row_changes(held, [part], [])
     assert [(one.key, one.after) for one in made] == [
@@ -150,6 +151,20 @@ def test_an_update_without_a_value_keeps_the_one_that_the_row_had() -> None:
         (b"2", None),
         (b"3", (b"3", b"tin", b"longer")),
     ]
+
+
+@pytest.mark.parametrize("segments", [(b"gold", b"tin"), (b"gold", b"gold")])
+def test_rows_that_exchange_their_keys_are_both_there(segments: tuple[bytes, bytes]) -> None:
+    one, other = segments
+    held = state_of([(b"1", one, None), (b"2", other, None)])
+    part = changes(
+        [UPDATE, UPDATE],
+        {0: [b"2", one, None], 1: [b"1", other, None]},
+        {0: [b"1", one, None], 1: [b"2", other, None]},
+        CUSTOMERS,
+    )
+    state = held.with_changes(compute_row_changes(held, [part], []))
+    assert state.get([b"1", b"2"]) == {b"1": (b"1", other, None), b"2": (b"2", one, None)}
 
 
 def test_what_leaves_a_row_as_it_is_does_not_count() -> None:
