@@ -36,6 +36,7 @@ def problem(lookup: dict[str, Any], name: str = "x") -> str:
         ({"kind": "postgres", "url": SECRET, "table": "t", "refresh": "change"}, "only files tell when they change"),
         ({**CSV, "maxAge": "1h"}, "has maxAge without refresh"),
         ({**CSV, "refresh": "1h", "maxAge": "5m"}, "every version would become too old"),
+        ({**CSV, "refresh": "change", "maxAge": "5s"}, "every version would become too old"),
         ({**CSV, "refresh": "1h", "onStale": "stop"}, 'has onStale = "stop" without maxAge'),
         ({"kind": "parquet", "path": "x", "schema": "a INT", "refresh": "-5m"}, "greater than 0"),
     ],

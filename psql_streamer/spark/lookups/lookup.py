@@ -10,13 +10,10 @@ from collections.abc import Callable
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Stats
 from psql_streamer.retry_limits import FIRST_LOOKUP_PAUSE_SECONDS, LIMITS, Backoff, Tried
-from psql_streamer.spark.lookups.options import LookupOptions
+from psql_streamer.spark.lookups.options import LOOK_AT_FILES_SECONDS, LookupOptions
 from psql_streamer.spark.lookups.version import Version
 
 log = logging.getLogger("psql_streamer.spark")
-
-LOOK_AT_FILES_SECONDS = 5.0
-"""Between two looks at whether files have changed."""
 
 
 class Lookup:

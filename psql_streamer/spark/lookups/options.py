@@ -12,6 +12,9 @@ from psql_streamer.options import ByteSize, PartOptions, PositiveDuration
 LookupKind: TypeAlias = Literal["csv", "json", "parquet", "jdbc", "postgres", "changelog"]
 OnStale: TypeAlias = Literal["use", "wait", "stop"]
 
+LOOK_AT_FILES_SECONDS = 5.0
+"""Between two looks at whether files have changed."""
+
 FILE_KINDS = ("csv", "json", "parquet")
 
 _PLACES = ("path", "url", "source", "table", "query")
@@ -95,5 +98,10 @@ class LookupOptions(PartOptions):
             raise ValueError("has maxAge without refresh: it would become too old and stay so")
         if self.max_age is not None and isinstance(self.refresh, float) and self.max_age <= self.refresh:
             raise ValueError("has a maxAge that is not longer than refresh: every version would become too old")
+        if self.max_age is not None and self.refresh == "change" and self.max_age <= LOOK_AT_FILES_SECONDS:
+            raise ValueError(
+                f"has a maxAge that is not longer than {LOOK_AT_FILES_SECONDS:.0f} s, the time between two looks at its "
+                "files: every version would become too old"
+            )
         if self.on_stale != "use" and self.max_age is None:
             raise ValueError(f'has onStale = "{self.on_stale}" without maxAge, which says when a version is too old')
