@@ -126,7 +126,7 @@ class Jvm:
 
         Whatever clears temporary files may remove the folder, and a JVM does not make it again.
         """
-        running = self._gateway is not None and self._gateway.proc.poll() is None and not is_stopped(self.spark)
+        running = self._gateway is not None and self._gateway.proc.poll() is None and not self._is_stopped()
         has_folder = self._exchange is None or self._exchange.is_dir()
         return running and has_folder and not (self.cluster is not None and self.cluster.lost)
 
@@ -143,9 +143,13 @@ class Jvm:
         try:
             code = self._gateway.proc.wait(seconds)
         except TimeoutExpired:
-            return "Spark was stopped in it" if seconds and is_stopped(self.spark) else None
+            return "Spark was stopped in it" if seconds and self._is_stopped() else None
         words = find_last_words(self._read_stderr())
         return describe_exit(code) + (f": {redact(words)}" if words else "")
+
+    def _is_stopped(self) -> bool:
+        spark = getattr(self, "spark", None)  # it is not there while the start fails
+        return spark is not None and is_stopped(spark)
 
     def cancel_jobs(self) -> None:
         """Make the jobs that run or wait fail."""

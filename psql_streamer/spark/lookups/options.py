@@ -100,8 +100,8 @@ class LookupOptions(PartOptions):
             raise ValueError("has a maxAge that is not longer than refresh: every version would become too old")
         if self.max_age is not None and self.refresh == "change" and self.max_age <= LOOK_AT_FILES_SECONDS:
             raise ValueError(
-                f"has a maxAge that is not longer than {LOOK_AT_FILES_SECONDS:.0f} s, the time between two looks at its "
-                "files: every version would become too old"
+                f"has a maxAge that is not longer than {LOOK_AT_FILES_SECONDS:.0f} s, the time between two looks at "
+                "its files: every version would become too old"
             )
         if self.on_stale != "use" and self.max_age is None:
             raise ValueError(f'has onStale = "{self.on_stale}" without maxAge, which says when a version is too old')
