@@ -41,7 +41,7 @@ class SnapshotOptions(PartOptions):
     chunk_time: Annotated[
         PositiveDuration, refuse_shorter_than("10ms", "a query takes a few milliseconds by itself")
     ] = 1.0
-    parallel: int = Field(default=2, gt=0, le=64)
+    parallel: int = Field(default=1, gt=0, le=64)
 
     def wants(self, schema: str, table: str) -> bool:
         """Whether the rows of a table are to be read."""
