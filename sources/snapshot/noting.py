@@ -22,15 +22,15 @@ def note_batch(batch: Batch, runs: Runs, turn: int) -> None:
     for change in batch.schema_changes:
         for held in _list_held_chunks(begun, change.relation, runs):
             held.note_shape(change.relation)
-        note_name(change.relation, runs)
+        note_name(change.relation, begun, runs)
     for truncate in batch.truncates:
         for held in _list_held_chunks(begun, truncate.relation, runs):
             held.note_truncate(int(list_xids(batch.transactions)[truncate.tx]))
 
 
-def note_name(relation: Relation, runs: Runs) -> None:
+def note_name(relation: Relation, begun: Begun, runs: Runs) -> None:
     """A table is given under a name: what was read of others that had it then would come among its rows."""
-    for tables in runs.group_reading().values():
+    for tables in begun.values():
         for run, table in tables:
             if table.relation != relation.id:
                 for chunk in runs.look_up_work(run, table).chunks:

@@ -119,7 +119,7 @@ class Schedule(Generic[G]):
                     piece = self._giver.take(run, table, work, most_rows, most_bytes)
                     if piece is not None and len(piece.keys):
                         self._waits.note_mark(run, "")
-                        note_name(piece.relation, self._runs)
+                        note_name(piece.relation, self._runs.group_reading(), self._runs)
                         assert chunk.held.rows is not None  # noqa: S101 - see above
                         return GivenPiece(run, table, piece, chunk.held.rows.fence)
                 self._giver.end_table_if_done(run, table, work)
