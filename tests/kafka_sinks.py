@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 from confluent_kafka.cimpl import NewTopic
 
-from psql_streamer.errors import SinkUnavailable
+from psql_streamer.errors import SinkError, SinkUnavailable
 from psql_streamer.events.records import Records
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, RowOp, SourceInfo
@@ -113,13 +113,15 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.02)
 
 
-def write_until_it_works(sink: KafkaSink, *batches: Batch, seconds: float = 60.0) -> None:
-    """batches: BATCH alone if there are none; several are written together."""
+def write_until_it_works(
+    sink: KafkaSink, *batches: Batch, seconds: float = 60.0, passing: type[SinkError] = SinkUnavailable
+) -> None:
+    """batches: BATCH alone if there are none; several are written together. passing: the error that is waited out."""
     deadline = time.monotonic() + seconds
     while True:
         try:
             return sink.write_together(batches) if len(batches) > 1 else sink.write(*batches or (BATCH,))
-        except SinkUnavailable:
+        except passing:
             assert time.monotonic() < deadline
 
 

@@ -38,6 +38,11 @@ def connect_mode(on: bool) -> Iterator[None]:
         del os.environ[_CONNECT_MODE]
 
 
+def is_of_a_server(spark: SparkSession) -> bool:
+    """Whether a session is one of a Spark Connect server, and not of an engine of this process."""
+    return not hasattr(spark, "_jsparkSession")
+
+
 def connect(url: str, conf: Mapping[str, str]) -> SparkSession:
     """A new session. HandlerUnavailable: the server does not answer. HandlerRefused: the client is not installed."""
     try:

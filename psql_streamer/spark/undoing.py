@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from psql_streamer.spark.connect import is_of_a_server
 from psql_streamer.spark.job import Job
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def undo(job: Job) -> Iterator[None]:
     if job.rule.function is None:
         yield
         return
-    settings = _Settings(job.spark) if hasattr(job.spark, "_jsparkSession") else _ServerSettings(job.spark)
+    settings = _ServerSettings(job.spark) if is_of_a_server(job.spark) else _Settings(job.spark)
     try:
         yield
     finally:

@@ -185,15 +185,7 @@ class Delivery:
             shipment.is_compressed = self._compression.makes_smaller(shipment.records)
         if self._plain is None and not shipment.is_compressed:
             self._plain = self._make_producer(UNCOMPRESSED)
-        if self._plain is None:
-            return self._producer
-        chosen, other = (self._producer, self._plain) if shipment.is_compressed else (self._plain, self._producer)
-        try:
-            other.poll()  # or what it says would wait for ever
-        except KafkaException:
-            self.abandon()
-            return self._choose_by_compression(shipment)
-        return chosen
+        return self._producer if self._plain is None or shipment.is_compressed else self._plain
 
     def _close_single(self) -> None:
         if self._single is not None:

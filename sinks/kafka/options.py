@@ -195,8 +195,7 @@ class KafkaSinkOptions(EventOptions):
             self.message_topic,
             self.transactions_to,
             self.schema_topic,
-            self.dead_letter_topic,
-            self.position_topic_name if self.exactly_once else "",
+            *self.list_own_topics().values(),
         )
         written = [topic for topic in given if topic]
         if self.topic_prefix:

@@ -29,7 +29,7 @@ from sources.kafka.source import KafkaSource
 from tests.certificates import Certificate
 from tests.event_topics import read_rows
 from tests.kafka_reader import consume
-from tests.kafka_sinks import BATCH, Canned, Row, create_topic, options, started, wait_until
+from tests.kafka_sinks import BATCH, Canned, Row, create_topic, options, started, wait_until, write_until_it_works
 
 SASL = {
     "security.protocol": "SASL_PLAINTEXT",
@@ -114,16 +114,8 @@ def test_a_wrong_password_and_a_missing_privilege_stop_with_a_message(sasl_broke
             sink.write(BATCH)
         grant(plain, AclOperation.WRITE)
         # The client that took over may have asked for its producer's number before, and is refused for good.
-        wait_until(lambda: _writes(sink))
+        write_until_it_works(sink, passing=SinkRefused)
         assert sink.status().ok
-
-
-def _writes(sink: KafkaSink) -> bool:
-    try:
-        sink.write(BATCH)
-    except SinkRefused:
-        return False
-    return True
 
 
 def test_what_a_sink_with_exactly_once_may_not_do_is_named_at_the_start(sasl_broker: tuple[str, str]) -> None:

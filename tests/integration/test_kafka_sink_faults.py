@@ -230,8 +230,7 @@ def test_what_a_client_complained_of_while_it_was_idle_is_not_told_as_the_reason
         broker.stop(kill=True)
         wait_until(lambda: all(client.outstanding for client in clients))  # complaints that wait to be heard
         broker.start()
-        for client in clients:
-            wait_until(lambda client=client: bool(client.read_metadata(topic, 5)[topic].partitions))  # type: ignore[misc]
+        wait_until(lambda: all(client.read_metadata(topic, 5)[topic].partitions for client in clients))
         os.kill(broker.pid, signal.SIGSTOP)
         try:
             with pytest.raises(SinkUnavailable) as raised:

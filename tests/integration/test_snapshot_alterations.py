@@ -330,31 +330,38 @@ def test_a_key_that_is_a_name_of_several_objects_says_so_and_what_to_do(database
     assert "ask for another snapshot" in shown.reason
 
 
-def test_partitions_that_become_their_root_meanwhile_say_what_to_do(database: Database) -> None:
-    database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE PUBLICATION p FOR TABLE t;"
-        "CREATE TABLE one PARTITION OF t DEFAULT; INSERT INTO t SELECT generate_series(1, 700)"
-    )
+@pytest.mark.parametrize(
+    ("made", "altered", "reason", "remedy"),
+    [
+        pytest.param(
+            "CREATE TABLE t (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE PUBLICATION p FOR TABLE t;"
+            "CREATE TABLE one PARTITION OF t DEFAULT; INSERT INTO t SELECT generate_series(1, 700)",
+            "ALTER PUBLICATION p SET (publish_via_partition_root)",
+            "public.one is no longer there, or no longer published under this name",
+            "ask for a snapshot of the tables that are streamed now",
+            id="partitions that become their root",
+        ),
+        pytest.param(
+            'CREATE TABLE "T" (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES;'
+            'INSERT INTO "T" SELECT generate_series(1, 700)',
+            'ALTER TABLE "T" SET UNLOGGED',
+            "public.T is UNLOGGED now",
+            'ALTER TABLE public."T" SET LOGGED, then ask for a snapshot',
+            id="unlogged",
+        ),
+    ],
+)
+def test_a_table_that_is_not_streamed_any_more_meanwhile_says_what_to_do(
+    database: Database, made: str, altered: str, reason: str, remedy: str
+) -> None:
+    database.execute(made)
     with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
-        database.execute("ALTER PUBLICATION p SET (publish_via_partition_root)")
-        consumer.until_done()
-    [shown] = consumer.source.list_snapshots()
-    assert "public.one is no longer there, or no longer published under this name" in shown.reason
-    assert "ask for a snapshot of the tables that are streamed now" in shown.reason
-
-
-def test_a_table_that_becomes_unlogged_meanwhile_says_so(database: Database) -> None:
-    database.execute(
-        'CREATE TABLE "T" (id int PRIMARY KEY); CREATE PUBLICATION p FOR ALL TABLES;'
-        'INSERT INTO "T" SELECT generate_series(1, 700)'
-    )
-    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
-        database.execute('ALTER TABLE "T" SET UNLOGGED')
+        database.execute(altered)
         consumer.until_done()
     [shown] = consumer.source.list_snapshots()
     assert shown.state is SnapshotState.FAILED
-    assert "public.T is UNLOGGED now" in shown.reason
-    assert 'ALTER TABLE public."T" SET LOGGED, then ask for a snapshot' in shown.reason
+    assert reason in shown.reason
+    assert remedy in shown.reason
 
 
 def test_a_table_whose_row_filter_is_widened_meanwhile_is_read_from_its_beginning(database: Database) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib import import_module
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -76,15 +77,14 @@ def test_packages_with_compiled_modules_stay_also_where_they_lie_beside_the_user
     (folder / "compiled_of_mine").mkdir()
     (folder / "compiled_of_mine" / "__init__.py").write_text("")
     (folder / "uses_compiled_of_mine.py").write_text("import compiled_of_mine\n")
-    import compiled_of_mine  # type: ignore[import-not-found]
-    import uses_compiled_of_mine  # type: ignore[import-not-found]  # noqa: F401
+    package, _ = map(import_module, ("compiled_of_mine", "uses_compiled_of_mine"))
 
     fast = ModuleType("compiled_of_mine.fast")
     fast.__loader__ = ExtensionFileLoader(fast.__name__, str(folder / "compiled_of_mine" / "fast.so"))
     monkeypatch.setitem(sys.modules, fast.__name__, fast)
     forget_modules(["uses_compiled_of_mine"])
     assert "uses_compiled_of_mine" not in sys.modules
-    assert sys.modules["compiled_of_mine"] is compiled_of_mine
+    assert sys.modules["compiled_of_mine"] is package
     assert sys.modules[fast.__name__] is fast
 
 

@@ -14,6 +14,7 @@ from psql_streamer.interfaces import Finding, Published, Source
 from psql_streamer.model import Batch, Changes, Index, Position, Stats
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
+from psql_streamer.spark.connect import is_of_a_server
 from psql_streamer.spark.lookups.changelog import Changelog
 from psql_streamer.spark.lookups.joins import find_uses
 from psql_streamer.spark.lookups.lookup import Lookup
@@ -99,7 +100,7 @@ class Lookups:
         self._views = Views(spark)
         for lookup in self._read.values():
             lookup.forget()
-        self._refresher.begin(spark.newSession() if hasattr(spark, "_jsparkSession") else spark)
+        self._refresher.begin(spark if is_of_a_server(spark) else spark.newSession())
 
     def leave(self) -> None:
         """The engine is gone."""

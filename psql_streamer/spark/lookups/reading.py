@@ -21,6 +21,7 @@ from psql_streamer.interfaces import Source
 from psql_streamer.model import ArrowType, Column
 from psql_streamer.pgtypes import casts
 from psql_streamer.redaction import redact
+from psql_streamer.spark.connect import is_of_a_server
 from psql_streamer.spark.failures import list_causes
 from psql_streamer.spark.lookups.options import FILE_KINDS, LookupOptions
 from psql_streamer.spark.lookups.version import Version
@@ -84,7 +85,7 @@ def find_local_path(path: str) -> Path | None:
 
 def spark_is_local(spark: SparkSession) -> bool:
     """Whether Spark's files are this machine's."""
-    return hasattr(spark, "_jsparkSession") and str(spark.sparkContext.master).startswith("local")
+    return not is_of_a_server(spark) and str(spark.sparkContext.master).startswith("local")
 
 
 def split_name(table: str) -> tuple[str, str]:

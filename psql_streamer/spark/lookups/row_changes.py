@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -34,11 +33,11 @@ class _Rows:
     """
 
     shown: dict[bytes, Row]
-    hidden: dict[bytes, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    hidden: dict[bytes, list[Row]] = field(default_factory=dict)
 
     def take(self, key: bytes, one: _Raw) -> Iterator[RowChange]:
         """Take the old row of a change away."""
-        others = self.hidden[key]
+        others = self.hidden.get(key, [])
         if one.old in others:
             others.remove(one.old)
         elif key in self.shown:
@@ -86,12 +85,12 @@ def _apply_change(one: _Raw, state: TableState, rows: _Rows) -> Iterator[RowChan
     if had is not None and one.lacks:
         new = tuple(had[at] if at in one.lacks else value for at, value in enumerate(new))
         new_key = state.make_key(new)
-    moves = old_key is not None and (old_key != new_key or bool(rows.hidden[old_key]))
+    moves = old_key is not None and (old_key != new_key or bool(rows.hidden.get(old_key)))
     if old_key is not None and moves:
         yield from rows.take(old_key, one)
     before = rows.shown.get(new_key)
     if moves and one.is_full and before is not None:
-        rows.hidden[new_key].append(before)
+        rows.hidden.setdefault(new_key, []).append(before)
     if before != new:
         rows.shown[new_key] = new
         yield RowChange(one.batch_order, new_key, before, new)

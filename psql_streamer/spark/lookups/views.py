@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from psql_streamer.spark.connect import is_of_a_server
 from psql_streamer.spark.lookups.version import Version
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Views:
 def _identify_view(spark: SparkSession, name: str) -> int | None:
     """What tells the view of this name from any other; None where nobody knows: on a Spark Connect server, and where
     there is none."""
-    if not hasattr(spark, "_jsparkSession"):
+    if is_of_a_server(spark):
         return None
     jvm: Any = spark._jvm
     found = spark._jsparkSession.sessionState().catalog().getRawTempView(name)
@@ -127,7 +128,7 @@ def _identify_view(spark: SparkSession, name: str) -> int | None:
 @contextmanager
 def _use_local_relations(spark: SparkSession) -> Iterator[None]:
     """Frames that are made in it from few rows are LocalRelations; on a Spark Connect server they are anyway."""
-    if not hasattr(spark, "_jsparkSession"):
+    if is_of_a_server(spark):
         yield
         return
     before = spark.conf.get(_LOCAL_RELATION)

@@ -165,7 +165,7 @@ def read_chunk(
     after: Sequence[str] | None,
     where: str,
     rows: int,
-    most_bytes: int,
+    most_bytes: int = _LARGEST_ROW,
 ) -> Chunk:
     """The next rows of a table in the order of its key, as many as these bytes of COPY's output hold; one at least.
 

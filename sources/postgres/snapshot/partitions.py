@@ -22,7 +22,6 @@ SELECT pg_relation_size(c.oid) > 0,
         AND NOT row_security_active(c.oid)
 FROM pg_catalog.pg_class c WHERE c.oid = %s
 """
-_LARGEST_ROW = 1 << 30
 
 
 class KnownPartitions:
@@ -36,10 +35,11 @@ class KnownPartitions:
 
         None where nobody knows, or where the order itself is another one.
         """
-        self._known[table.order] = frozenset(part.oid for part in table.parts)
-        if _without_partitions(order) != _without_partitions(table.order):
+        now = table.order
+        self._known[now] = frozenset(part.oid for part in table.parts)
+        if _without_partitions(order) != _without_partitions(now):
             return None
-        if order == table.order or not _has_partitions(order):  # an older version stored none
+        if order == now or not _has_partitions(order):  # an older version stored none
             return ()
         known = self._known.get(order)
         return None if known is None else [part for part in table.parts if part.oid not in known]
@@ -60,7 +60,7 @@ def may_have_rows_before(
 
 def _read_row(connection: Connection, table: SnapshotTable, after: Sequence[str] | None) -> list[Any]:
     """The first row behind a place."""
-    return [column.to_pylist() for column in read_chunk(connection, table, after, "", 1, _LARGEST_ROW).columns]
+    return [column.to_pylist() for column in read_chunk(connection, table, after, "", 1).columns]
 
 
 def _without_partitions(order: str) -> list[Any]:
