@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+import sys
+from collections import deque
 from contextlib import suppress
 
 LOOPBACK = "127.0.0.1"
@@ -16,15 +19,22 @@ the port before the server does.
 _PORT_ATTEMPTS = 100
 _CHANCE = random.SystemRandom()
 
+_PORTS_KEPT = 64
+_kept: deque[int] = deque()
+"""File descriptors, which end with the process: sockets would complain of not being closed."""
+
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of the loopback interface that nobody listens on now; all held at once, so no two are equal."""
+    """TCP ports of the loopback interface that nobody listens on now, and that nobody else is given.
+
+    No two are equal. On Linux the last 64 of this process stay bound, so that no other process is given one before the
+    server listens, or while it is restarted. The server needs SO_REUSEADDR, which PostgreSQL, Java, Go and asyncio set.
+    """
     sockets = [socket.socket() for _ in range(count)]
-    try:
-        return [_bind(held) for held in sockets]
-    finally:
-        for held in sockets:
-            held.close()
+    ports = [_bind(held) for held in sockets]
+    for held in sockets:
+        _keep(held)
+    return ports
 
 
 def is_listening(port: int) -> bool:
@@ -41,6 +51,20 @@ def read_greeting(port: int) -> bytes:
             return connection.recv(128)
     except OSError:
         return b""
+
+
+def _keep(held: socket.socket) -> None:
+    """Leave it bound where a server may still have its port: Linux lets one listen beside sockets that only are bound,
+    if all of them have SO_REUSEADDR (socket(7)). The option is set behind the bind, which was to fail for a port that
+    another process keeps.
+    """
+    if sys.platform != "linux":
+        held.close()
+        return
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if len(_kept) == _PORTS_KEPT:
+        os.close(_kept.popleft())
+    _kept.append(held.detach())
 
 
 def _bind(held: socket.socket) -> int:
