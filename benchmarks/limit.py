@@ -1,4 +1,7 @@
-"""The machine's limit: pg_recvlogical over the unix socket, with the options that the service streams with."""
+"""The machine's limit: pg_recvlogical over the Unix socket, which is faster for it than TCP.
+
+It has the options that the service streams with.
+"""
 
 from __future__ import annotations
 

@@ -19,6 +19,16 @@ READER_NAP_SECONDS = 0.00015
 """The reader's sleep after a turn shorter than this: under load a wake-up for every few rows costs more than reading
 them. The walsender fills a Unix socket's buffer (some 270 messages) in about 0.7 ms (decision 040)."""
 
+SOCKET_WINDOW_BYTES = 128 << 10
+"""The receive buffer (SO_RCVBUF) of a TCP connection to a server on the same machine: what is beyond waits in the
+server's send buffer, where a message costs the walsender a third (decision 109)."""
+
+SOCKET_GATHER_SECONDS = 0.01
+"""How long the reader leaves such a connection alone while the stream is fast (decision 109)."""
+
+SOCKET_GATHER_BYTES = 512 << 10
+"""The bytes that should wait there at most: the server's send buffer begins with 2.6 MB (decision 109)."""
+
 # The reader process, when a block is asked for.
 
 FAST_STREAM_BYTES_PER_SECOND = 4 << 20

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from psql_streamer.batching import CONFIRM_SECONDS, LINGER_BYTES, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
+from psql_streamer.gathering import Gathering
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.pgoutput.frames import FrameBuffer
 from psql_streamer.shown_commands import remember_file
@@ -103,6 +104,7 @@ class _Reader:
         self._settings = settings
         self._frames = FrameBuffer()
         self._linger = Linger(settings.block_frames, settings.flush_interval)
+        self._gathering = Gathering(stream.gather_bytes, settings.flush_interval)
         self._confirmed = settings.confirmed
         self._status_due = 0.0
         self._heard_at = time.monotonic()
@@ -150,10 +152,13 @@ class _Reader:
     def _wait(self, now: float) -> list[socket.socket | Stream]:
         """Wait until something can be read or written, a status update is due, or what is buffered should go."""
         reading: list[socket.socket | Stream] = [self._parent]
-        if not self._is_full():
-            reading.append(self._stream)
         writing = [self._parent] if self._output else []
         pause = self._status_due - now
+        if not self._is_full():
+            if (gathers := self._gathering.compute_pause_seconds(now)) > 0:
+                pause = min(pause, gathers)
+            else:
+                reading.append(self._stream)
         if self._wanted and len(self._frames) and not self._output:
             pause = min(pause, self._linger.compute_wait_seconds(now, self._measure_buffered(), self._wanted))
         if self._stream.look_every is not None and self._has_unseen():
@@ -193,11 +198,15 @@ class _Reader:
                 self._running = False
 
     def _read_stream(self) -> None:
-        held, received = len(self._frames), SOCKET_READ_ON_BYTES
-        while received >= SOCKET_READ_ON_BYTES and not self._is_full():
+        held, total, more = len(self._frames), 0, True
+        while more and not self._is_full():
             received = self._stream.receive(self._frames)
-            if received:
-                self._heard_at = time.monotonic()
+            total += received
+            # What waits beyond the window of TCP comes in pieces of that size, and nobody wakes us up between them.
+            more = received > 0 if self._stream.gather_bytes else received >= SOCKET_READ_ON_BYTES
+        if total:
+            self._heard_at = time.monotonic()
+            self._gathering.note_read(self._heard_at, total)
         if not held and len(self._frames):
             self._buffered_since = time.monotonic()
 

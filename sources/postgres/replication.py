@@ -28,6 +28,7 @@ from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.postgres.dsn import build_session_dsn
 from sources.postgres.identifiers import quote_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
+from sources.postgres.same_machine import let_messages_gather
 from sources.postgres.server_errors import find_gap, from_fields, from_psycopg2
 from sources.postgres.session_settings import TEXT_FORMS, settle
 from sources.snapshot.gap_remedies import accept_gap
@@ -112,9 +113,12 @@ class Stream(Protocol):
     """A started replication stream.
 
     look_every: seconds after which `receive` may have something to do though select says no; None: select knows.
+    gather_bytes: so many may wait on their way while the stream is fast, at less cost than if they were read one after
+    the other; 0: they should be read as they come.
     """
 
     look_every: float | None
+    gather_bytes: int
 
     def fileno(self) -> int:
         """For select: readable when `receive` has something to do."""
@@ -154,6 +158,7 @@ class RawStream:
         self._connection = connection
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         self._socket.setblocking(False)
+        self.gather_bytes = let_messages_gather(self._socket)
         self._unsent = bytearray()
         self._piece = bytearray(SOCKET_RECEIVE_BYTES)
         query = command.encode() + b"\0"
@@ -231,6 +236,7 @@ class LibpqStream:
 
     # TLS is read in whole records: what libpq has no room for stays inside of it, where select does not see it.
     look_every: float | None = ENCRYPTED_LOOK_SECONDS
+    gather_bytes = 0
 
     def __init__(self, connection: LogicalReplicationConnection, command: str) -> None:
         self._connection = connection

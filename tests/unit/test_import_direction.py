@@ -25,6 +25,7 @@ TIERS = [
         "psql_streamer.few_rows",
         "psql_streamer.growing",
         "psql_streamer.hashed",
+        "psql_streamer.gathering",
         "psql_streamer.linger",
         "psql_streamer.lsn",
         "psql_streamer.model",

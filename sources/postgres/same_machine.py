@@ -1,0 +1,39 @@
+"""TCP connections to a server on the same machine: messages gather in its send buffer (decision 109)."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from psql_streamer.batching import SOCKET_GATHER_BYTES, SOCKET_WINDOW_BYTES
+
+_SEND_BUFFERS = Path("/proc/sys/net/ipv4/tcp_wmem")
+_ROOM = 2
+"""The kernel counts its own structures in."""
+
+
+def let_messages_gather(connected: socket.socket) -> int:
+    """Give a connection to the same machine a small window, so that what is not read waits in the server's send buffer.
+
+    The bytes that may wait there without the server having to; 0, and nothing is changed, for Unix sockets, for servers
+    on other machines, and where send buffers are too small or unknown.
+    """
+    if not _is_same_machine(connected) or _read_largest_send_buffer() < _ROOM * SOCKET_GATHER_BYTES:
+        return 0
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_WINDOW_BYTES)
+    return SOCKET_GATHER_BYTES
+
+
+def _is_same_machine(connected: socket.socket) -> bool:
+    """Both ends have one address, whichever of the machine's addresses it is."""
+    if connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    return bool(connected.getsockname()[0] == connected.getpeername()[0])
+
+
+def _read_largest_send_buffer() -> int:
+    """Bytes to which the kernel lets a send buffer grow (tcp(7), tcp_wmem); 0 where it does not say."""
+    try:
+        return int(_SEND_BUFFERS.read_text().split()[2])
+    except (OSError, ValueError, IndexError):
+        return 0
