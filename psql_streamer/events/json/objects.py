@@ -190,6 +190,27 @@ class Singles:
         return b"{%s}" % b",".join(members)
 
 
+def _find_columns_of_all(firsts: NDArray[np.int32], cells: Cells, rows: Rows) -> NDArray[np.int32] | None:
+    """The numbers of the columns that each tuple has, whatever table it is of; None where tuples differ."""
+    if cells.tuples.absent is not None or not len(rows.shape):
+        return None
+    shape = int(rows.shape[0])
+    if rows.only is None:
+        of_rows = firsts[rows.shape]
+        if (of_rows != of_rows[0]).any() or not _are_same(cells.place, cells.tuples.widths):
+            return None
+    found: NDArray[np.int32] = firsts[shape] + cells.list_shape_columns(rows, shape)
+    return found
+
+
+def _are_same(place: Index | None, widths: Index) -> bool:
+    """Whether tuples of the same columns have the same ones of them. place: of each cell; None: they have all."""
+    if place is None:
+        return True
+    width = int(widths[0])
+    return bool((widths == width).all() and (place.reshape(-1, width) == place[:width]).all()) if width else False
+
+
 def _write_few(known: _Numbered, firsts: Sequence[int], cells: Cells, rows: Rows) -> pa.Array:
     """As Objects.write, value by value. Raises WrittenByColumn."""
     tuples = cells.tuples
@@ -229,9 +250,10 @@ class _Writing:
         self._tuples = tuples = cells.tuples
         self._marked = cells.marked
         self._at: Index | None = None  # which cells of the image these are; None: all
-        self._alike = rows.only is not None and tuples.absent is None
-        if self._alike and rows.only is not None:
-            self._pattern = firsts[rows.only] + cells.list_shape_columns(rows, rows.only)
+        of_all = _find_columns_of_all(firsts, cells, rows)
+        self._alike = of_all is not None
+        if of_all is not None:
+            self._pattern = of_all
             return
         numbers = np.repeat(firsts[rows.shape], tuples.widths) + cells.list_places().astype(np.int32)
         if tuples.absent is not None:
