@@ -204,11 +204,14 @@ def _find_columns_of_all(firsts: NDArray[np.int32], cells: Cells, rows: Rows) ->
 
 
 def _are_same(place: Index | None, widths: Index) -> bool:
-    """Whether tuples of the same columns have the same ones of them. place: of each cell; None: they have all."""
-    if place is None:
-        return True
+    """Whether tuples of the same columns have the same ones of them. place: of each cell; None: they have all.
+
+    Not if they have none: the columns of a table without any have the number of another table's first one.
+    """
     width = int(widths[0])
-    return bool((widths == width).all() and (place.reshape(-1, width) == place[:width]).all()) if width else False
+    if not width or (widths != width).any():
+        return False
+    return place is None or bool((place.reshape(-1, width) == place[:width]).all())
 
 
 def _write_few(known: _Numbered, firsts: Sequence[int], cells: Cells, rows: Rows) -> pa.Array:
