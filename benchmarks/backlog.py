@@ -20,6 +20,8 @@ SERVER_SETTINGS = {
     "max_wal_size": "8GB",
     "shared_buffers": "256MB",
     "synchronous_commit": "off",
+    # Several databases, each with two slots for every run.
+    "max_replication_slots": "200",
     # Ten thousand tables in a transaction: each is locked, and so is its index.
     "max_locks_per_transaction": "1024",
     # It would take a core from whoever is measured at that moment, and make walsenders forget what they know of tables.

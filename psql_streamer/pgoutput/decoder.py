@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+import numpy.ma  # pyarrow and numpy.unique load it for their first array: the first rows would wait 24 ms for it
 import pyarrow as pa
 from numpy.typing import NDArray
 
