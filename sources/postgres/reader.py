@@ -51,8 +51,8 @@ class Settings:
     lsn: where to start. identity: of the cluster, the timeline and the database that the stream must come from.
     status_interval: seconds between standby status updates; a server that was silent for as long is asked to answer.
     block_frames: most frames in a block. flush_interval: longest wait for the rest of a transaction. buffer_bytes:
-    when as much is held, the socket is left alone, and the server waits. source: its name, for messages.
-    config_file: what the service was started with, likewise.
+    when as much is held, or a whole block, the socket is left alone, and the server waits. source: its name, for
+    messages. config_file: what the service was started with, likewise.
     """
 
     dsn: str = field(repr=False)
@@ -170,7 +170,9 @@ class _Reader:
         return self._stream.look_every is not None and not self._is_full()
 
     def _is_full(self) -> bool:
-        return len(self._frames) >= self._settings.buffer_bytes
+        """Whether there is a whole block: what is behind it can wait at the server."""
+        size, count = len(self._frames), self._frames.count
+        return size >= self._settings.buffer_bytes or (size >= LINGER_BYTES and count >= self._settings.block_frames)
 
     def _measure_buffered(self) -> Buffered:
         frames = self._frames

@@ -11,6 +11,10 @@ _SEND_BUFFERS = Path("/proc/sys/net/ipv4/tcp_wmem")
 _ROOM = 2
 """The kernel counts its own structures in."""
 
+_LARGE_SEGMENT_BYTES = 16 << 10
+"""A send buffer begins with room for 20 segments, which the loopback interface has of up to 64 kB (Linux,
+tcp_sndbuf_expand). With an MTU of 1,500 bytes the server would wait before enough has gathered."""
+
 
 def let_messages_gather(connected: socket.socket) -> int:
     """Give a connection to the same machine a small window, so that what is not read waits in the server's send buffer.
@@ -18,7 +22,7 @@ def let_messages_gather(connected: socket.socket) -> int:
     The bytes that may wait there without the server having to; 0, and nothing is changed, for Unix sockets, for servers
     on other machines, and where send buffers are too small or unknown.
     """
-    if not _is_same_machine(connected) or _read_largest_send_buffer() < _ROOM * SOCKET_GATHER_BYTES:
+    if not _is_same_machine(connected) or not _has_room_in_send_buffers(connected):
         return 0
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_WINDOW_BYTES)
     return SOCKET_GATHER_BYTES
@@ -29,6 +33,11 @@ def _is_same_machine(connected: socket.socket) -> bool:
     if connected.family not in (socket.AF_INET, socket.AF_INET6):
         return False
     return bool(connected.getsockname()[0] == connected.getpeername()[0])
+
+
+def _has_room_in_send_buffers(connected: socket.socket) -> bool:
+    segment = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+    return segment >= _LARGE_SEGMENT_BYTES and _read_largest_send_buffer() >= _ROOM * SOCKET_GATHER_BYTES
 
 
 def _read_largest_send_buffer() -> int:

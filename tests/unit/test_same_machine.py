@@ -68,6 +68,13 @@ def test_on_systems_that_say_nothing_of_send_buffers_they_do_not(connected: sock
     assert let_messages_gather(connected) == 0
 
 
+def test_where_segments_are_small_they_do_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1460)  # as with an MTU of 1,500 bytes
+        client.connect(server.getsockname())
+        assert let_messages_gather(client) == 0
+
+
 def test_to_another_machine_they_do_not() -> None:
     class Remote:
         family = socket.AF_INET
