@@ -27,7 +27,7 @@ SOCKET_GATHER_SECONDS = 0.01
 """How long the reader leaves such a connection alone while the stream is fast (decision 109)."""
 
 SOCKET_GATHER_BYTES = 512 << 10
-"""The bytes that should wait there at most: the server's send buffer begins with 2.6 MB (decision 109)."""
+"""The bytes that should wait there at most: the server's send buffer holds more than 1 MB (decision 109)."""
 
 # The reader process, when a block is asked for.
 

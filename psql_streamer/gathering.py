@@ -1,7 +1,7 @@
 """How long the socket of a fast stream is left alone, so that messages gather on their way.
 
 A walsender on the same machine hands over each message with a system call of its own. Over TCP that call also delivers
-the message, which takes five times as long as to append it to those that wait because the receiver's window is full.
+the message, which takes three times as long as to append it to those that wait because the receiver's window is full.
 So the window is small, and what waits is read at once. Pure: the caller has the clock.
 """
 

@@ -60,13 +60,6 @@ class Reader:
         self._at += layout.size
         return fields
 
-    def read_byte(self) -> int:
-        at = self._at
-        if at == len(self._body):
-            raise self._make_layout_error()
-        self._at = at + 1
-        return self._body[at]
-
     def read_string(self) -> str:
         end = self._body.find(b"\0", self._at)
         if end < 0:
@@ -115,7 +108,7 @@ def parse_oid(relation: Relation) -> int:
 
 
 def _read_column(reader: Reader, flagged: bool) -> Column:
-    flags = reader.read_byte()
+    flags = reader.read_number(1)
     name = reader.read_string()
     type_oid, typmod = reader.unpack(_COLUMN)
     return Column(name, PostgresType(type_oid, typmod), key=flagged and bool(flags & _KEY_FLAG))

@@ -27,7 +27,6 @@ def _reader() -> psutil.Process:
     return reader
 
 
-@pytest.mark.behaviour("O4")
 def test_a_backlog_is_read_in_few_turns_and_nothing_of_it_is_missing(over_tcp: Database) -> None:
     with streaming(over_tcp) as source:
         over_tcp.execute("INSERT INTO t SELECT i, 'value ' || i FROM generate_series(1, %s) i", ROWS)
