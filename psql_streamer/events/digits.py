@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import batching
+from psql_streamer.binary_columns import pack_values
 
 _EPOCH = datetime(1970, 1, 1)
 _YEAR_9999 = 253_370_764_800_000_000
@@ -20,14 +21,14 @@ _STRING, _BINARY, _MICROSECONDS = pa.string(), pa.binary(), pa.timestamp("us")
 def to_digits(values: NDArray[np.uint64] | NDArray[np.int64] | NDArray[np.uint32]) -> pa.Array:
     """The decimal digits of each value."""
     if len(values) <= batching.FEW_ROWS:
-        return pa.array([b"%d" % value for value in values.tolist()], _BINARY)
+        return pack_values([b"%d" % value for value in values.tolist()])
     return pa.array(values).cast(_STRING).view(_BINARY)
 
 
 def to_iso(values: NDArray[np.int64]) -> pa.Array:
     """`2026-11-21T14:54:36.835048` for each value, from microseconds since 1970."""
     if len(values) <= batching.FEW_ROWS and (texts := _convert_few_to_iso(values.tolist())) is not None:
-        return pa.array(texts, _BINARY)
+        return pack_values(texts)
     texts = pa.array(values, _MICROSECONDS).cast(_STRING).view(_BINARY)
     return pc.binary_replace_slice(texts, 10, 11, b"T")
 

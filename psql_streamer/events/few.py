@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from psql_streamer.binary_columns import pack_values
 from psql_streamer.events.assembling import order_headers
 from psql_streamer.events.format import BatchFormat, OneRow
 from psql_streamer.events.identity import compute_checksum
@@ -106,15 +106,15 @@ def _assemble_records(batch: Batch, written: Sequence[_Written]) -> Records:
         source=batch.source,
         topic_names=topic_names,
         topics=topics,
-        keys=pa.array([one.key for one in written], pa.binary()),
-        values=pa.array([one.value for one in written], pa.binary()),
+        keys=pack_values([one.key for one in written]),
+        values=pack_values([one.value for one in written]),
         commit=np.array([one.commit for one in written], np.uint64),
         seq=np.array([one.seq for one in written], np.int64),
         op=np.array([one.op for one in written], np.uint8),
         table_names=table_names,
         tables=tables,
         headers={
-            header: pa.array([_encode_text(one.headers.get(header)) for one in written], pa.binary())
+            header: pack_values([_encode_text(one.headers.get(header)) for one in written])
             for header in order_headers({header for one in written for header in one.headers})
         },
     )

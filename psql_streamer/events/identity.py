@@ -17,6 +17,7 @@ from fastcrc import crc32
 from numpy.typing import NDArray
 
 from psql_streamer import batching
+from psql_streamer.binary_columns import pack_values
 from psql_streamer.model import MYSQL, Index, SourceInfo
 
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
@@ -28,10 +29,8 @@ def make_uuids(
     """36-character UUIDs. old_key: whether the records delete the old keys of rows whose key was changed."""
     where = _hash_source(source)
     if len(seq) <= batching.FEW_ROWS:
-        return pa.array(
-            [_render_uuid(*change, old_key, where) for change in zip(commit.tolist(), seq.tolist(), strict=True)],
-            pa.binary(),
-        )
+        changes = zip(commit.tolist(), seq.tolist(), strict=True)
+        return pack_values([_render_uuid(*change, old_key, where) for change in changes])
     # All but the last eight digits, which are the place in the transaction, are the same for a whole transaction.
     starts = np.flatnonzero(np.append(True, commit[1:] != commit[:-1]))
     text = np.empty((len(seq), 36), np.uint8)
@@ -122,7 +121,7 @@ def compute_checksums(texts: pa.Array) -> pa.Array:
     """CRC-32 (as zlib and gzip have it) of each value, as 8 hexadecimal digits."""
     values = texts.to_numpy(zero_copy_only=False).tolist()
     if len(values) <= batching.FEW_ROWS:
-        return pa.array([compute_checksum(value) for value in values], pa.binary())
+        return pack_values([compute_checksum(value) for value in values])
     sums = np.fromiter(map(crc32.iso_hdlc, values), ">u4", len(values))
     return _make_binary_array(_render_hex_digits(sums))
 

@@ -67,6 +67,7 @@ class Metrics:
         self._stage_seconds = self._make_histogram(
             "stage_seconds", "Time a micro-batch spends in a stage of the pipeline.", _STAGE_SECONDS, "stage", "part"
         )
+        self._stages: dict[tuple[str, str], Histogram] = {}
         self._retries = self._make_counter("retries_total", "Attempts after an error that may pass.", "part")
         self._errors = self._make_counter("errors_total", "Errors that a part raised, by their class.", "part", "class")
         self._make_gauge("build_info", "Always 1; the label is the version.", "version").labels(__version__).set(1)
@@ -96,7 +97,10 @@ class Metrics:
 
     def observe_stage(self, stage: Stage, part: str, seconds: float) -> None:
         """A batch passed a stage of a part in so many seconds."""
-        self._stage_seconds.labels(stage, part).observe(seconds)
+        name = stage, part
+        if name not in self._stages:
+            self._stages[name] = self._stage_seconds.labels(*name)
+        self._stages[name].observe(seconds)
 
     def count_retry(self, part: str) -> None:
         """A part is tried again after an error that may pass."""

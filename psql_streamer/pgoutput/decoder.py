@@ -73,6 +73,8 @@ Resolve: TypeAlias = Callable[[int], PgType | None]
 _BEGIN_FRAME = HEADER + 21
 _COMMIT_FRAME = HEADER + 26
 
+_XID = pa.uint32()
+
 _Truncated: TypeAlias = tuple[int, messages.TruncateMessage]
 """A TRUNCATE's frame, and the message."""
 
@@ -387,7 +389,9 @@ class Decoder:
 
 def _as_arrays(few: Sequence[FewTransaction]) -> Transactions:
     commits, moments, xids = zip(*few, strict=True) if few else ((), (), ())
-    return Transactions(np.array(commits, np.uint64), np.array(moments, np.int64), pa.array(xids, pa.uint32()))
+    numbers = pa.py_buffer(np.array(xids, np.uint32))  # pa.array reads Python's numbers in 5 times the time
+    ids = pa.Array.from_buffers(_XID, len(few), [None, numbers])
+    return Transactions(np.array(commits, np.uint64), np.array(moments, np.int64), ids)
 
 
 def _read_truncates(frames: Frames) -> list[_Truncated]:

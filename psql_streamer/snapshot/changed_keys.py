@@ -111,8 +111,9 @@ def list_xids(transactions: Transactions) -> NDArray[np.uint32]:
     """The xid of each transaction; 0 for what is none, and where a source has no such numbers."""
     if transactions.ids is None or not pa.types.is_integer(transactions.ids.type):
         return np.zeros(len(transactions), np.uint32)
-    found: NDArray[np.uint32] = pc.fill_null(transactions.ids, 0).to_numpy(zero_copy_only=False)
-    return found.astype(np.uint32)
+    ids = pc.fill_null(transactions.ids, 0) if transactions.ids.null_count else transactions.ids
+    found: NDArray[np.uint32] = ids.to_numpy(zero_copy_only=False)
+    return found.astype(np.uint32, copy=False)
 
 
 def _collect_image_keys(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psql_streamer import batching
 from psql_streamer.model import Batch
 from psql_streamer.snapshot.changed_keys import list_xids
 from psql_streamer.snapshot.fence import Fence
@@ -53,13 +55,29 @@ class Delivered:
         self.turn += 1
         if not len(xids):
             return
+        if len(xids) <= batching.FEW_ROWS:
+            self._remember_one_by_one(xids.tolist())
+        else:
+            self._remember(xids)
+
+    def _remember(self, xids: NDArray[np.uint32]) -> None:
         at = xids % np.uint32(_REMEMBERED_TRANSACTIONS)
         new = self._xid[at] != xids
         self._xid[at[new]] = xids[new]
         self._turn[at[new]] = self.turn
-        greatest = _find_greatest(xids)
-        if self.latest is None or _is_later(greatest, self.latest):
-            self.latest = greatest
+        self._note_latest(_find_greatest(xids))
+
+    def _remember_one_by_one(self, xids: Sequence[int]) -> None:
+        """The same: most batches of a quiet database have a few transactions."""
+        for xid in xids:
+            if not self._is_known(xid):
+                at = xid % _REMEMBERED_TRANSACTIONS
+                self._xid[at], self._turn[at] = xid, self.turn
+            self._note_latest(xid)
+
+    def _note_latest(self, xid: int) -> None:
+        if self.latest is None or _is_later(xid, self.latest):
+            self.latest = xid
 
     def find_hidden_since(self, fence: Fence, turn: int, latest: int | None) -> set[int]:
         """The transactions that were given until a turn, and are not visible behind the fence. 64-bit xids.

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from psql_streamer.binary_columns import measure_bytes, read_offsets
 from sinks.kafka.librdkafka import resolve_properties
-from sinks.kafka.outgoing import Outgoing
+from sinks.kafka.outgoing import Outgoing, list_chunks
 
 UNCOMPRESSED = {"compression.type": "none", "compression.codec": "none"}
 """Properties of a client that leaves records as they are, by both names that librdkafka has for it."""
@@ -46,8 +46,7 @@ class Compression:
         """Whether it does; also where that is not looked at."""
         if self._codec is None:
             return True
-        values = records.values
-        chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+        chunks = list_chunks(records.values)
         if sum(map(measure_bytes, chunks)) < max(_LOOK_BACK_BYTES, _LONG_VALUE_BYTES * len(records)):
             return True
         sample = _take_sample(max(chunks, key=measure_bytes))

@@ -74,6 +74,11 @@ def join(parts: Sequence[Outgoing]) -> Outgoing:
     )
 
 
+def list_chunks(column: Bytes) -> Sequence[pa.BinaryArray]:
+    """Its parts, the column itself where it is not in chunks."""
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
 def find_runs(records: Outgoing, at: Index) -> Iterator[Run]:
     """The runs that these records make, by their places in `at`."""
     if len(records.topic_names) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from psql_streamer.batching import FEW_ROWS
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
 
@@ -71,3 +72,18 @@ def test_at_a_first_start_nobody_knows_of_what_is_long_forgotten_either() -> Non
     assert given.find_hidden_since(fence(1000, 2**20, 1000), 1, 1000 + 2**18) == set()
     assert given.find_unknown(fence(1000, 2**20, 1000), since=0) == {1000}
     assert given.find_unknown(fence(1000, 2**20, 1000 + 2**18), since=0) == set()
+
+
+def test_a_few_transactions_are_remembered_as_many_are() -> None:
+    """The first are taken one by one, the others together; the numbers go round, and come again."""
+    few, many = Delivered(), Delivered()
+    rng = np.random.default_rng(1)
+    for start in range(2**32 - 300, 2**32 + 600, 29):
+        batch = rng.permutation(np.arange(start, start + rng.integers(1, 30))).astype(np.uint32)
+        few.note(batch)
+        many.note(np.concatenate([batch, np.full(FEW_ROWS, batch[0])]))
+        assert (few.turn, few.latest) == (many.turn, many.latest)
+    everything = fence(2**32 - 400, 2**32 + 700, *range(2**32 - 400, 2**32), *range(2**32 + 3, 2**32 + 700))
+    found = [few.find_hidden_since(everything, turn, None) for turn in range(few.turn + 1)]
+    assert found == [many.find_hidden_since(everything, turn, None) for turn in range(many.turn + 1)]
+    assert len(found[-1]) > len(found[1]) > len(found[0]) == 0
