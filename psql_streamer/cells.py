@@ -16,7 +16,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import measure_bytes, read_offsets
@@ -37,6 +36,7 @@ from psql_streamer.model import (
     Shift,
     select_row_fields,
 )
+from psql_streamer.picked_values import PickedValues
 
 Made = TypeVar("Made")
 
@@ -64,14 +64,15 @@ class ArrowCells:
         return ArrowCells(there, self.values.take(pa.array(found[there])))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tuples:
     """One image (old or new) of rows: the cells of one tuple behind those of the one before.
 
     rows: index into the table's rows, strictly increasing: which row each tuple belongs to.
     begins: where the cells of each tuple begin, and where those of the last one end. A tuple has a cell for each column
         of its row's relation.
-    values: `binary`, PostgreSQL's text forms; null is SQL NULL, or what `absent` says.
+    held: the values, `binary`, PostgreSQL's text forms; null is SQL NULL, or what `absent` says. An array, or where in
+        others they lie.
     absent: for each cell whether the image lacks it (a key-only old row, unchanged TOAST); None: no image lacks any.
     typed: cells of columns of Arrow's types, by their number among these.
     addresses: of each tuple, as Image has them.
@@ -79,13 +80,23 @@ class Tuples:
 
     rows: Index
     begins: Index
-    values: pa.Array
+    held: pa.Array | PickedValues
     absent: NDArray[np.bool_] | None = None
     typed: tuple[ArrowCells, ...] = ()
     addresses: pa.StructArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @cached_property
+    def values(self) -> pa.Array:
+        """The values as an array of their own."""
+        return self.held.make_array() if isinstance(self.held, PickedValues) else self.held
+
+    @property
+    def picked(self) -> PickedValues:
+        """The values where they lie."""
+        return self.held if isinstance(self.held, PickedValues) else PickedValues((self.held,))
 
     @property
     def widths(self) -> Index:
@@ -115,7 +126,7 @@ class Tuples:
         return Tuples(
             rows,
             begins,
-            self.values.take(pa.array(cells)),
+            self.picked.take(cells),
             _drop_if_all_false(None if self.absent is None else self.absent[cells]),
             tuple(typed.select_cells(cells) for typed in self.typed),
             None if self.addresses is None else self.addresses.take(pa.array(chosen)),
@@ -126,7 +137,7 @@ class Tuples:
         return replace(
             self,
             begins=np.searchsorted(cells, self.begins),
-            values=self.values.take(pa.array(cells)),
+            held=self.picked.take(cells),
             absent=_drop_if_all_false(None if self.absent is None else self.absent[cells]),
             typed=tuple(typed.select_cells(cells) for typed in self.typed),
         )
@@ -373,6 +384,9 @@ own."""
 _COLUMNS_A_SHAPE = 8
 """What a shape takes itself, in columns."""
 
+_MOST_LEFT_OUT = 2
+"""Elements of arrays in which values lie, for each value, up to which they stay there."""
+
 _TABLE_OBJECTS = 8192
 """Bytes of a table's objects, whatever it holds."""
 
@@ -477,7 +491,7 @@ def _reorder_tuples(image: Tuples, order: Index) -> Tuples:
     return Tuples(
         rows[tuples],
         begins,
-        image.values.take(pa.array(cells)),
+        image.picked.take(cells),
         None if image.absent is None else image.absent[cells],
         tuple(_reorder_cells(typed, cells) for typed in image.typed),
         None if image.addresses is None else image.addresses.take(pa.array(tuples)),
@@ -559,7 +573,7 @@ def _build_typed_column(tuples: Tuples, cells: Index, kind: ArrowType) -> pa.Arr
         mine = typed.select_cells(cells)
         if len(mine.at):
             found.append(_Part(mine.at, mine.values))
-    return _scatter_parts(found, len(cells), kind.arrow)
+    return _pick_parts(found, len(cells), kind.arrow).make_array()
 
 
 def _build_tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Sequence[Index]) -> Tuples:
@@ -587,11 +601,13 @@ def _build_tuples(parts: Sequence[tuple[Image, Sequence[Column]]], placed: Seque
             texts += _group_text_columns(image, columns, first)
         for number, lacking in image.absent.items():
             absent[first + number] = lacking
-    values = _scatter_parts(texts, total, pa.binary())
+    picked = _pick_parts(texts, total, pa.binary())
+    # Who writes them in any case copies the arrays, so these must not hold much that is left out.
+    held = picked if picked.count_elements() <= _MOST_LEFT_OUT * total else picked.make_array()
     addresses = join_addresses([(image.addresses, len(image)) for image in images])
     if addresses is not None:
         addresses = addresses.take(pa.array(order))
-    return Tuples(rows[order], begins, values, _drop_if_all_false(absent), group_by_type(typed), addresses)
+    return Tuples(rows[order], begins, held, _drop_if_all_false(absent), group_by_type(typed), addresses)
 
 
 def _group_text_columns(image: Image, columns: Sequence[Column], at: Index) -> Iterator[_Part]:
@@ -636,8 +652,8 @@ class _Part(NamedTuple):
     behind: int = 1
 
 
-def _scatter_parts(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.Array:
-    """One array with each element where it belongs; null where there is none."""
+def _pick_parts(parts: Sequence[_Part], total: int, kind: pa.DataType) -> PickedValues:
+    """Each element where it belongs; null where there is none."""
     source = np.full(total, -1, np.int32)
     arrays: dict[int, tuple[pa.Array, int]] = {}  # by identity, and how many elements are before it
     elements = 0
@@ -656,8 +672,4 @@ def _scatter_parts(parts: Sequence[_Part], total: int, kind: pa.DataType) -> pa.
             source.reshape(len(at), width)[:, first:behind] = elements_of
         else:
             source[at[:, None] + np.arange(first, behind)] = elements_of
-    if not arrays:
-        return pa.nulls(total, kind)
-    whole = [array for array, _ in arrays.values()]
-    chosen = pa.array(source, mask=source < 0) if int(source.min()) < 0 else pa.array(source)
-    return pc.take(whole[0] if len(whole) == 1 else pa.concat_arrays(whole), chosen, boundscheck=False)
+    return PickedValues([array for array, _ in arrays.values()] or [pa.nulls(0, kind)], source)

@@ -165,7 +165,7 @@ class Rows:
             Tuples(
                 tuples.rows,
                 begins,
-                tuples.values.take(pa.array(cells)),
+                tuples.picked.take(cells),
                 None,
                 tuple(one for typed in tuples.typed if len((one := typed.select_cells(cells)).at)),
             ),
@@ -312,7 +312,7 @@ def _settle_unchanged(rows: Rows, policy: Unchanged) -> Rows:
     gone, marked = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
     gone[lacking[~mark]] = True
     marked[lacking[mark]] = True
-    filled = replace(new, values=values, absent=_drop_if_empty(gone), typed=typed)
+    filled = replace(new, held=values, absent=_drop_if_empty(gone), typed=typed)
     image = Cells(filled, _drop_if_empty(marked))
     return replace(rows, new=image, unchanged=_drop_if_empty(gone | marked), marker=policy.marker)
 
@@ -382,7 +382,7 @@ def _find_key_changes(rows: Rows) -> Mask:
     new_cells, _, begins = _find_key_cells(rows, rows.new)
     old_cells, _, _ = _find_key_cells(rows, rows.old)
     new, old = rows.new.tuples, rows.old.tuples
-    differs = _differ(new.values.take(pa.array(new_cells)), old.values.take(pa.array(old_cells)))
+    differs = _differ(new.picked.take(new_cells), old.picked.take(old_cells))
     for one in new.typed:
         for other in old.typed:
             if one.values.type.equals(other.values.type):

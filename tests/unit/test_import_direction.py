@@ -30,6 +30,7 @@ TIERS = [
         "psql_streamer.lsn",
         "psql_streamer.model",
         "psql_streamer.pgtype",
+        "psql_streamer.picked_values",
         "psql_streamer.shown_commands",
         "psql_streamer.snapshots",
         "psql_streamer.table_rows",

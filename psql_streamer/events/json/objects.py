@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.binary_columns import read_offsets
+from psql_streamer.binary_columns import measure_bytes, read_offsets
 from psql_streamer.cells import OfShapes, Shape, Tuples
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Render
@@ -27,6 +27,7 @@ from psql_streamer.few_rows import ABSENT, RowCells
 from psql_streamer.growing import GrowingArray
 from psql_streamer.model import Column, Index
 from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
+from psql_streamer.picked_values import PickedValues
 
 Marker: TypeAlias = Callable[[Column], bytes]
 """What stands for a value of a column that the image lacks, as JSON."""
@@ -86,8 +87,8 @@ class Objects:
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
         known, firsts = self._number_shapes(rows.shapes)
-        values = cells.tuples.values
-        if len(values) <= batching.FEW_CELLS and not json_text.are_long(values):
+        picked = cells.tuples.picked
+        if len(picked) <= batching.FEW_CELLS and not _are_long(picked):
             with suppress(WrittenByColumn):
                 return _write_few(known, firsts, cells, rows)
         return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
@@ -275,7 +276,7 @@ class _Writing:
             return pa.repeat(_NOTHING, len(held))
         changed, in_quotes = self._render_changed()
         frame = self._compute_frame(in_quotes, begins if every else begins[np.append(True, held)])
-        long = json_text.are_long(self._tuples.values)
+        long = _are_long(self._tuples.picked)
         objects = self._join_objects(*frame, changed) if long or not every else self._gather_objects(*frame, changed)
         return objects if every else pc.if_else(pa.array(held), objects, _NOTHING)
 
@@ -300,10 +301,10 @@ class _Writing:
     def _gather_objects(
         self, leads: NDArray[np.int32], tails: NDArray[np.int32], changed: Sequence[_Changed]
     ) -> pa.Array:
-        values, begins, base = self._tuples.values, self._tuples.begins, len(_TAILS) + len(self._known.leads)
-        which = np.arange(base, base + len(values), dtype=np.int32)
-        self._substitute(which, changed, base + len(values), _NULL)
-        pool = [_TAILS, self._known.leads, values, *(others for _, others in changed)]
+        values, begins, base = self._tuples.picked, self._tuples.begins, len(_TAILS) + len(self._known.leads)
+        which = values.number_elements(base)
+        self._substitute(which, changed, base + values.count_elements(), _NULL)
+        pool = [_TAILS, self._known.leads, *values.arrays, *(others for _, others in changed)]
         rows = len(self._tuples)
         if self._alike:
             width = len(self._pattern)
@@ -346,9 +347,9 @@ class _Writing:
         """Write what stands for each cell into `which`, as places in a pool: null for a null, else the changed texts,
         which follow each other from `first` on; the others are there.
         """
-        values = self._tuples.values
-        if values.null_count:
-            which[values.is_null().to_numpy(zero_copy_only=False)] = null
+        nulls = self._tuples.picked.find_nulls()
+        if nulls is not None:
+            which[nulls] = null
         for at, texts in changed:
             which[at] = np.arange(first, first + len(texts), dtype=np.int32)
             if texts.null_count:
@@ -375,9 +376,9 @@ class _Writing:
         """Text forms that change, and whether they stand in quotes though `in_quotes`, which is filled in, does not say
         so.
         """
-        values, renders, kinds = self._tuples.values, self._known.renders, self._known.kind_numbers[self._pattern]
+        values, renders, kinds = self._tuples.picked, self._known.renders, self._known.kind_numbers[self._pattern]
         there = np.flatnonzero(np.bincount(kinds)).tolist()
-        plain = select_plain_renders(values, {renders[kind] for kind in there})
+        plain = select_plain_renders(values.arrays, {renders[kind] for kind in there})
         for kind in there:
             mine, render = kinds == kind, renders[kind]
             if render in plain:
@@ -387,7 +388,7 @@ class _Writing:
             at = self._select_cells(mine, usable)
             if not len(at):
                 continue
-            one, quoted = self._render_cells(render, at, _select_values(values, at))
+            one, quoted = self._render_cells(render, at, _select_picked(values, at))
             if quoted and usable is None:
                 in_quotes |= mine
                 quoted = False
@@ -403,8 +404,8 @@ class _Writing:
 
     def _find_usable(self) -> Mask | None:
         """Which cells have a value; None: all of them."""
-        values = self._tuples.values
-        usable = None if not values.null_count else values.is_valid().to_numpy(zero_copy_only=False)
+        nulls = self._tuples.picked.find_nulls()
+        usable = None if nulls is None else ~nulls
         if self._marked is None:
             return usable
         return ~self._marked if usable is None else usable & ~self._marked
@@ -449,6 +450,15 @@ def drop_absent(tuples: Tuples, present: Index) -> Tuples:
         None,
         tuple(typed.select_cells(present) for typed in tuples.typed),
     )
+
+
+def _are_long(picked: PickedValues) -> bool:
+    """Whether the values are, on average: those that lie beside them are taken for alike."""
+    return sum(map(measure_bytes, picked.arrays)) > json_text.LONG * picked.count_elements()
+
+
+def _select_picked(picked: PickedValues, at: Index) -> pa.Array:
+    return picked.make_array() if len(at) == len(picked) else picked.take(at)
 
 
 def _select_values(values: pa.Array, at: Index) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -40,12 +40,12 @@ def choose_render(kind: ColumnType) -> Render:
     return render_quoted if known is None else _choose_typed_render(known)
 
 
-def select_plain_renders(values: pa.Array, renders: Collection[Render]) -> Mapping[Render, bool]:
-    """Those of the renders that leave all of these values as they are; for each whether it puts them in quotes."""
+def select_plain_renders(values: Sequence[pa.Array], renders: Collection[Render]) -> Mapping[Render, bool]:
+    """Those of the renders that leave all values of these arrays as they are, and whether each puts them in quotes."""
     plain: dict[Render, bool] = {render: False for render in (_render_integers, _render_embedded) if render in renders}
-    if _render_numbers in renders and not json_text.are_long(values) and _is_finite(values):
+    if _render_numbers in renders and not any(map(json_text.are_long, values)) and all(map(_is_finite, values)):
         plain[_render_numbers] = False
-    if render_quoted in renders and not json_text.find_escapes(values):
+    if render_quoted in renders and not any(map(json_text.find_escapes, values)):
         plain[render_quoted] = True
     return plain
 
