@@ -124,7 +124,7 @@ CASES = (
     Case(
         "columns-200",
         "rows of 200 columns",
-        Drain(_one(COLUMNS_200, 25_000), 10_000),
+        Drain(_one(COLUMNS_200, 100_000), 10_000),
         (at_least(0.45, "part"), _MEMORY),
         quick=True,
     ),
@@ -192,7 +192,7 @@ CASES = (
     Case(
         "spark-columns-200",
         "200 columns, with a rule that reads two",
-        Drain(_one(COLUMNS_200, 25_000), 10_000, _TWO_OF_MANY),
+        Drain(_one(COLUMNS_200, 100_000), 10_000, _TWO_OF_MANY),
         (at_least(0.9, "rate", of="columns-200"), _MEMORY),
     ),
     Case(
