@@ -54,6 +54,10 @@ READ_AHEAD_BYTES = 64 << 10
 """The block size from which the next block is requested before this one is decoded: in a slow stream rows should wait
 in the reader, where they become one batch (decision 015)."""
 
+BLOCK_ANSWER_SECONDS = 0.005
+"""How long rows of a snapshot, which lie ready, wait for the reader's answer where the stream had a block in its last
+turn: more than the reader waits for the rest of a transaction (decision 107)."""
+
 WORK_AHEAD_BYTES = 128 << 10
 """The batch size in memory from which the next batch is read while the sinks work: a batch costs a sink 2 to 5 ms
 whether it has one row or a hundred, so small ones should become one (decision 015)."""

@@ -18,7 +18,7 @@ import numpy as np
 import psycopg2.extensions
 
 from psql_streamer import errors, launcher
-from psql_streamer.batching import READ_AHEAD_BYTES
+from psql_streamer.batching import BLOCK_ANSWER_SECONDS, READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
@@ -114,6 +114,7 @@ class PostgresSource(Source):
         self._starts = 0
         self._transaction_metadata = False
         self._keys_in_doubt = 0
+        self._stream_goes_on = False  # whether it had a block in its last turn
         self._asked_at: float | None = None  # when the reader was asked for the next block
         self._silence = 0.0  # seconds, as long as somebody listens
         self._status = Status(False, "not started")
@@ -198,14 +199,13 @@ class PostgresSource(Source):
     def read(self, timeout: float) -> Batch | None:
         if self._socket is None or self._decoder is None:
             raise SourceUnavailable("the source is not started")
-        self._ask()
         try:
             if self._snapshots.come_first:
                 return self._take_before_stream(self._decoder, timeout)
             if not self._snapshots.stream_is_next and (batch := self._take_snapshot_batch(self._decoder)) is not None:
                 return batch
-            streams: list[socket.socket | Snapshots] = [self._socket, self._snapshots]
-            if self._socket in select.select(streams, [], [], timeout)[0]:
+            self._ask()
+            if self._wait_for_stream(self._socket, timeout):
                 self._silence = 0.0
                 return self._snapshots.stamp(self._read_next())
             if (batch := self._take_snapshot_batch(self._decoder)) is not None:
@@ -303,6 +303,18 @@ class PostgresSource(Source):
         # Another session begins where this one ended.
         self._shapes |= {parse_oid(change.relation): change.relation for change in batch.schema_changes}
         return batch
+
+    def _wait_for_stream(self, reader: socket.socket, timeout: float) -> bool:
+        """Whether a block is there. Rows of a snapshot end the wait, but not at once where the stream goes on: the
+        reader was asked just now, so that its block has all that came while the sink wrote.
+        """
+        streams: list[socket.socket | Snapshots] = [reader, self._snapshots]
+        ready = select.select(streams, [], [], timeout)[0]
+        is_there = reader in ready
+        if ready and not is_there and self._stream_goes_on:
+            is_there = bool(select.select([reader], [], [], min(timeout, BLOCK_ANSWER_SECONDS))[0])
+        self._stream_goes_on = is_there
+        return is_there
 
     def _take_before_stream(self, decoder: Decoder, timeout: float) -> Batch | None:
         batch = self._take_snapshot_batch(decoder)
