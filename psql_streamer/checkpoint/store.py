@@ -26,6 +26,7 @@ from psql_streamer.checkpoint.store_format import (
     encode_relation,
     encode_snapshot,
 )
+from psql_streamer.checkpoint.store_pages import DamagedFile, check_file
 from psql_streamer.errors import StoreError, StoreInUse
 from psql_streamer.model import Relation
 from psql_streamer.shown_commands import show_command
@@ -69,6 +70,10 @@ class Store:
             )
         self._claim()
         try:
+            if self._path.exists():
+                check_file(self._path, all_pages=True)
+            else:
+                self._make_file()
             self._environment = self._open(readonly=False)
             written = self._format()
             self._positions = self._environment.open_db(_POSITIONS)
@@ -78,6 +83,9 @@ class Store:
             if written < FORMAT:
                 self._write_format()
             self._file = _identify(self._path)
+        except DamagedFile as damage:
+            self.close()
+            raise self._make_damaged_error(damage) from None
         except lmdb.Error as error:
             self.close()
             raise self._make_unusable_error(error) from None
@@ -89,11 +97,14 @@ class Store:
         """
         holder = self._find_holder()
         try:
+            self._check_to_read(holder)
             self._environment = self._open(readonly=True)
             self._format()
             self._positions = self._environment.open_db(_POSITIONS, create=False)
             self._relations = self._environment.open_db(_RELATIONS, create=False)
             self._snapshots = self._open_snapshots_to_read()
+        except DamagedFile as damage:
+            raise self._make_damaged_error(damage) from None
         except lmdb.Error as error:
             self.close()
             raise self._make_unusable_error(error) from None
@@ -197,6 +208,27 @@ class Store:
         if self._owner >= 0:
             os.close(self._owner)
             self._owner = -1
+
+    def _make_file(self) -> None:
+        """Give the name to a file that is whole: one that is empty or short has then been damaged, in any crash."""
+        path = self._path.resolve()
+        new = path.with_name(path.name + "-new")
+        try:
+            new.unlink(missing_ok=True)
+            lmdb.open(str(new), map_size=self._map_size, subdir=False, mode=_MODE, lock=False).close()
+            _sync(new)
+            new.rename(path)
+            _sync(path.parent)
+        except OSError as error:
+            raise self._make_unusable_error(lmdb.DiskError(str(error.strerror).lower())) from None
+
+    def _check_to_read(self, holder: int) -> None:
+        """DamagedFile as it is. What somebody writes to meanwhile changes under whoever looks at all of its pages."""
+        try:
+            check_file(self._path, all_pages=not holder)
+        except DamagedFile:
+            if holder or not self._find_holder():
+                raise
 
     def _open(self, *, readonly: bool) -> Any:
         return lmdb.open(
@@ -355,6 +387,14 @@ class Store:
             )
         return StoreError(
             f"lmdb: {self._path} cannot be used ({error})", "look at the disk's free space and the file's permissions"
+        )
+
+    def _make_damaged_error(self, damage: DamagedFile) -> StoreError:
+        return StoreError(
+            f"lmdb: {self._path} is damaged ({damage}), and the positions in it are lost",
+            "restore it from a backup, or move it away: every source then starts as for the first time. What was "
+            f"changed meanwhile may be missing; ask the running service for all rows "
+            f"({show_command('snapshot', 'start')})",
         )
 
     def _decode(self, source: str, value: bytes) -> StoredPosition:

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
+from psql_streamer.checkpoint.store_pages import DamagedFile, check_file
 from psql_streamer.errors import StoreError
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import ArrowType, Column, Position, ReplicaIdentity
@@ -169,6 +171,118 @@ def test_a_file_that_is_not_lmdb_is_named_and_left_as_it_is(tmp_path: Path) -> N
     with pytest.raises(StoreError, match="is not an LMDB file of this service: name another path"):
         Store(path).open()
     assert path.read_bytes() == content
+
+
+def fill_file(path: Path) -> bytes:
+    """A file with trees of several levels, a long value and free pages; what is in it."""
+    store = Store(path)
+    store.open()
+    wide = postgres_table(
+        1, "public", "wide", ReplicaIdentity.DEFAULT, tuple(postgres_column(f"c{n}", 25) for n in range(400))
+    )
+    for number in range(200):
+        store.put(f"db{number}", RECORD, [wide] if number % 50 == 0 else [])
+    for number in range(0, 200, 3):
+        store.forget(f"db{number}")
+    store.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("opened", [Store.open, Store.open_to_read])
+def test_a_file_that_was_cut_short_is_refused_with_what_to_do(
+    tmp_path: Path, opened: Callable[[Store], object]
+) -> None:
+    path = tmp_path / "positions.lmdb"
+    content = fill_file(path)
+    for size in (0, 100, 4096, 8192, 9000, len(content) // 2):
+        path.write_bytes(content[:size])
+        with pytest.raises(
+            StoreError, match=r"positions.lmdb is damaged \(it .*restore it from a backup, or move"
+        ) as it:
+            opened(Store(path))
+        assert "psql-streamer snapshot start" in str(it.value)
+        assert path.read_bytes() == content[:size], "it is left as it is"
+
+
+@pytest.mark.parametrize("opened", [Store.open, Store.open_to_read])
+def test_a_file_of_which_any_page_is_not_its_own_is_refused_or_does_not_need_it(
+    tmp_path: Path, opened: Callable[[Store], object]
+) -> None:
+    path = tmp_path / "positions.lmdb"
+    content = fill_file(path)
+    refused = 0
+    for at in range(0, len(content), 4096):
+        path.write_bytes(content[:at] + bytes(4096) + content[at + 4096 :])
+        store = Store(path)
+        try:
+            opened(store)
+            assert len(store.read_all()) == 133
+            for number in range(1, 200, 3):
+                store.read_relations(f"db{number}")
+        except StoreError:
+            refused += 1
+        store.close()
+    assert refused > 4
+
+
+@pytest.mark.behaviour("R3")
+def test_what_a_process_leaves_that_is_killed_at_any_moment_opens_again(tmp_path: Path) -> None:
+    path = tmp_path / "positions.lmdb"
+    script = f"""
+import pathlib
+from psql_streamer.model import Position
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
+store = Store(pathlib.Path({str(path)!r}))
+print("ready", flush=True)
+store.open()
+number = 0
+while True:
+    number += 1
+    position = Position({{"id": number, "more": "x" * (number * 37 % 9000)}}, "")
+    store.put(f"db{{number % 50}}", StoredPosition(position, {{}}))
+    store.forget(f"db{{number * 7 % 50}}")
+"""
+    for attempt in range(8):
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+            time.sleep(attempt * 0.004)  # the moment is any
+            writer.kill()
+        for _ in range(2):
+            store = Store(path)
+            store.open()
+            store.put("other", RECORD)
+            assert store.read_all()["other"] == RECORD
+            store.close()
+        if attempt % 2:
+            path.unlink()
+
+
+def test_a_file_that_a_crash_left_half_made_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "positions.lmdb"
+    path.with_name("positions.lmdb-new").write_bytes(b"half")
+    store = Store(path)
+    store.open()
+    assert store.read_all() == {}
+    store.close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert {file.name for file in tmp_path.iterdir()} == {f"positions.lmdb{end}" for end in ("", "-lock", "-owner")}
+
+
+def test_a_file_is_looked_at_without_its_trees_while_another_process_writes_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "positions.lmdb"
+    fill_file(path)
+    holder, reader = Store(path), Store(path)
+    holder.open()
+    with pytest.raises(StoreError, match="in use"):
+        reader.open()
+    check_file(path, all_pages=False)
+    holder.close()
+    path.write_bytes(path.read_bytes()[:8192])
+    check_file(path, all_pages=False)
+    with pytest.raises(DamagedFile, match="it ends after 8192 bytes"):
+        check_file(path, all_pages=True)
 
 
 def test_a_full_map_says_which_option_to_raise(tmp_path: Path) -> None:
