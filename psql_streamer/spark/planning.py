@@ -19,7 +19,7 @@ from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, compute_bit
 from psql_streamer.spark.left_out import Named, collect_names
 from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
-from psql_streamer.spark.nested_columns import find_nested_types, read_nested
+from psql_streamer.spark.nested_columns import find_lost_values, find_nested_types, read_nested
 from psql_streamer.spark.plan_tree import Node, read_plan
 from psql_streamer.spark.prepared import Needs, PreparedRule, PreparedRules
 from psql_streamer.spark.result_rows import Result
@@ -57,7 +57,8 @@ class Planner:
         """What goes to Spark, and the values that could not be read for it: column -> images."""
         bits = self._bits.get((job.rule.name, job.columns), ())
         sent = send(job.changes, job.columns, job.transactions, job.rule.names, bits, job.tables)
-        return read_nested(sent, self.look_up_nested_types(job), job.where)
+        read, failed = read_nested(sent, self.look_up_nested_types(job), job.where)
+        return read, failed | find_lost_values(read, job.rule.coerce)
 
     def look_up_nested_types(self, job: Job) -> Mapping[int, pa.DataType]:
         """The columns whose text forms are read before Spark sees them, and as what."""

@@ -173,7 +173,7 @@ class Runner:
             mask = np.zeros(sent.lacking.images, np.bool_)
             mask[images] = found.column(name).to_numpy()
             if mask.any():
-                failed[int(name)] = mask
+                failed[int(name)] = mask | failed.get(int(name), False)
         return failed
 
     def _run_sent(self, job: Job, sent: Sent) -> Changes | None:

@@ -96,3 +96,54 @@ def test_documents_of_which_each_looks_different_are_looked_at_all_the_same(
     assert handler.stats()["fields_left_out"] == 500
     assert len(caplog.records) == 20
     assert caplog.records[-1].message.endswith("fields that are found after this one are counted only")
+
+
+LOST = [
+    (1082, -1, b"2024-02-29", [b"infinity", b"-infinity", b"0044-03-15 BC", b"10000-01-01"]),
+    (1114, -1, b"2024-02-29 10:00:00.5", [b"infinity", b"0044-03-15 00:00:00 BC", b"294276-12-31 23:59:59.999999"]),
+    (1184, -1, b"2024-02-29 10:00:00.123456", [b"-infinity", b"0044-03-15 00:00:00+00 BC"]),
+    (1700, NUMERIC_12_2, b"-0.05", [b"NaN"]),
+    (1700, ((12 << 16) | 10) + 4, b"0.0000000001", [b"NaN"]),
+]
+"""Types by oid and modifier, a value as Spark casts it to a string, and values that Spark's type does not hold."""
+
+
+def values_of_type(oid: int, modifier: int, *texts: bytes) -> Changes:
+    columns = (column("id", 23, key=True), column("value", oid, modifier))
+    rows: dict[int, Texts] = {row: [b"%d" % row, text] for row, text in enumerate(texts)}
+    return changes([INSERT] * len(rows), rows, {}, columns)
+
+
+@pytest.mark.parametrize(("oid", "modifier", "held", "lost"), LOST)
+def test_a_value_that_sparks_type_does_not_hold_is_coerced_to_a_string_as_postgresql_writes_it(
+    spark: Any, oid: int, modifier: int, held: bytes, lost: list[bytes]
+) -> None:
+    sent = held + b"+00" if oid == 1184 else held
+    rule = {"coerce": {"value": " String"}, "sql": "SELECT *, CAST(length(value) AS int) AS n FROM changes"}
+    handler = spark(orders=rule)
+    result = only(handler.handle(batch(values_of_type(oid, modifier, sent, *lost))))
+    assert values(result, "value") == [held, *lost]
+    assert values(result, "n") == [b"%d" % len(text) for text in (held, *lost)]
+    result = only(handler.handle(batch(values_of_type(oid, modifier, sent))))
+    assert values(result, "value") == [held]
+
+
+def test_a_value_that_sparks_type_does_not_hold_is_refused_where_it_is_coerced_to_another_type(spark: Any) -> None:
+    for oid, modifier, to in [(1082, -1, "timestamp"), (1114, -1, "date"), (1700, NUMERIC_12_2, "double")]:
+        _, _, held, lost = next(one for one in LOST if one[:2] == (oid, modifier))
+        with pytest.raises(HandlerRefused, match=r"column value in change \(16/B374D848, 1\) cannot be coerced"):
+            spark(orders={"coerce": {"value": to}}).handle(batch(values_of_type(oid, modifier, held, lost[0])))
+
+
+def test_a_value_that_sparks_type_does_not_hold_follows_on_error_where_it_is_coerced_to_another_type(
+    spark: Any,
+) -> None:
+    handler = spark(orders={"coerce": {"value": "timestamp"}, "onError": "null"})
+    result = only(handler.handle(batch(values_of_type(1082, -1, b"2024-02-29", b"infinity"))))
+    assert values(result, "value") == [b"2024-02-29 00:00:00+00", None]
+    assert handler.stats()["nulled"] == 1
+    handler = spark(orders={"coerce": {"value": "timestamp"}, "onError": "dead-letter"})
+    given = values_of_type(1082, -1, b"2024-02-29", b"infinity", b"0044-03-15 BC")
+    result = handler.handle(batch(given))
+    assert values(only(result), "id") == [b"0"]
+    assert handler.stats()["dead_lettered"] == 2
