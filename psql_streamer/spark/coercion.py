@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NESTED = re.compile(r"\s*(?:struct|array|map)\s*<", re.IGNORECASE)
+_FLOATING = re.compile(r"(?i)\b(?:double|float|real)\b")
 _MARK = "psql-streamer cannot coerce"
 _CORRUPT = "psql_streamer_corrupt"
 _FOUND = re.compile(rf"{_MARK} column (\d+) of row (\d+)")
@@ -73,8 +74,13 @@ def _render_conversion(column: str, kind: str) -> tuple[str, str]:
 
 
 def _cast_text(column: str, kind: str) -> tuple[str, str]:
+    """A number past the range of a floating type is Infinity to Spark."""
     value = f"try_cast({column} AS {kind})"
-    return value, f"{value} IS NULL"
+    failed = f"{value} IS NULL"
+    if _FLOATING.fullmatch(kind.strip()):
+        written = f"lower(CAST({column} AS STRING))"
+        failed = f"({failed} OR (abs({value}) = double('Infinity') AND {written} NOT LIKE '%inf%'))"
+    return value, failed
 
 
 def _parse_json(column: str, kind: str) -> tuple[str, str]:
@@ -83,4 +89,13 @@ def _parse_json(column: str, kind: str) -> tuple[str, str]:
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
     schema = f"value {kind}, {_CORRUPT} STRING".replace("'", "\\'")
     parsed = f"from_json(concat('{{\"value\":', {column}, '}}'), '{schema}', {options})"
-    return f"{parsed}.value", f"{parsed}.{_CORRUPT} IS NOT NULL"
+    failed = f"{parsed}.{_CORRUPT} IS NOT NULL"
+    if _FLOATING.search(kind):
+        failed = f"({failed} OR {_render_overflow_test(column, f'{parsed}.value')})"
+    return f"{parsed}.value", failed
+
+
+def _render_overflow_test(column: str, value: str) -> str:
+    """SQL of whether more numbers are infinite, as which Spark reads those that are too large, than the document says:
+    it can only say so in a string."""
+    return f"regexp_count(to_json({value}), '\"-?Infinity\"') > regexp_count({column}, '(?i)\"[+-]?inf(?:inity)?\"')"

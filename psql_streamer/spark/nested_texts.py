@@ -331,7 +331,18 @@ def _read_leaves(texts: pa.Array, kind: PgType | None, wanted: pa.DataType) -> R
     if failed.any() and pa.types.is_decimal(wanted):
         values = _round_decimals(texts, values, failed)
         failed = _find_nulls(values) & ~_find_nulls(texts)
+    if pa.types.is_floating(wanted):
+        too_large = _find_too_large(texts, values)
+        if too_large.any():
+            return Read(_make_invalid_null(~too_large, values), failed | too_large)
     return Read(values, failed)
+
+
+def _find_too_large(texts: pa.Array, values: pa.Array) -> Failed:
+    """The numbers that became infinite, though their text does not say so."""
+    said = pc.match_substring_regex(texts, "(?i)inf")
+    found: Failed = pc.fill_null(pc.and_not(pc.is_inf(values), said), False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _choose_type(wanted: pa.DataType) -> PostgresType:

@@ -147,3 +147,47 @@ def test_a_value_that_sparks_type_does_not_hold_follows_on_error_where_it_is_coe
     result = handler.handle(batch(given))
     assert values(only(result), "id") == [b"0"]
     assert handler.stats()["dead_lettered"] == 2
+
+
+TOO_LARGE = [
+    (3802, "struct<a: double>", b'{"a": 1' + b"0" * 400 + b"}"),
+    (114, "struct<a: struct<b: array<double>>>", b'{"a": {"b": [1, -1e400]}}'),
+    (3802, "map<string, float>", b'{"a": 1e39}'),
+    (3802, "array<struct<s: string, n: double>>", b'[{"s": "Infinity", "n": 1e400}]'),
+    (3802, "double", b"1e400"),
+    (1700, "double", b"-1" + b"0" * 400),
+    (701, "float", b"1e+300"),
+    (1231, "array<double>", b"{1,1e400}"),
+    (1231, "array<float>", b"{1,1e39}"),
+]
+"""Types by oid, what they are coerced to, and a number that this does not hold."""
+
+
+@pytest.mark.parametrize(("oid", "kind", "text"), TOO_LARGE)
+def test_a_number_that_is_too_large_for_its_type_cannot_be_coerced(
+    spark: Any, oid: int, kind: str, text: bytes
+) -> None:
+    with pytest.raises(HandlerRefused, match=r"column value in change \(16/B374D848, 0\) cannot be coerced"):
+        spark(orders={"coerce": {"value": kind}}).handle(batch(values_of_type(oid, -1, text)))
+    handler = spark(orders={"coerce": {"value": kind}, "onError": "null"})
+    assert values(only(handler.handle(batch(values_of_type(oid, -1, text)))), "value") == [None]
+
+
+@pytest.mark.parametrize(
+    ("oid", "kind", "text"),
+    [
+        (3802, "struct<a: double>", b'{"a": 1e308, "more": "Infinity"}'),
+        (3802, "struct<a: double, s: string>", b'{"a": "Infinity", "s": "\\"Infinity\\" -Infinity"}'),
+        (3802, "struct<a: double, s: string>", b'{"a": "-INF", "s": "-Infinity"}'),
+        (3802, "map<string, double>", b'{"Infinity": 1}'),
+        (701, "float", b"Infinity"),
+        (701, "double", b"-Infinity"),
+        (1700, "double", b"-Infinity"),
+        (1022, "array<double>", b"{1,Infinity,-Infinity,NaN}"),
+        (1022, "array<float>", b"{1e38,Infinity,NaN}"),
+    ],
+)
+def test_an_infinity_that_is_in_the_value_is_coerced(spark: Any, oid: int, kind: str, text: bytes) -> None:
+    handler = spark(orders={"coerce": {"value": kind}})
+    [value] = values(only(handler.handle(batch(values_of_type(oid, -1, text)))), "value")
+    assert value is not None
