@@ -5,7 +5,7 @@ https://kafka.apache.org/protocol#protocol_error_codes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError
 
@@ -21,6 +21,15 @@ UNREACHABLE: Mapping[int, str] = {
     KafkaError._SSL: _TLS_REMEDY,
 }
 """Nobody answers, which may pass; where to look if it does not."""
+
+
+def explain_silence(error: KafkaError, hosts: Sequence[str]) -> KafkaError:
+    """The error itself; where no broker is left, one that says which. librdkafka counts them, also those that it was
+    never told of, and the count is often over when it is read. hosts: of the configuration.
+    """
+    if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        return error
+    return KafkaError(error.code(), f"no broker answers ({', '.join(hosts)}), and the client goes on trying")
 
 
 def find_connection_remedy(error: KafkaError) -> str:

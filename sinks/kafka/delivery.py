@@ -16,6 +16,7 @@ from psql_streamer.batching import DELIVERY_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka.clients import Clients
 from sinks.kafka.compression import UNCOMPRESSED, Compression
+from sinks.kafka.connection_errors import explain_silence
 from sinks.kafka.errors import REFUSED, REJECTED, make_sink_error
 from sinks.kafka.first_requests import select_first_requests
 from sinks.kafka.librdkafka import is_idempotent
@@ -72,7 +73,7 @@ class Delivery:
         self._delivery_timeout = delivery_timeout
         self._log = log
         self._interrupted = threading.Event()
-        self._complaints = _Complaints(log)
+        self._complaints = _Complaints(log, properties["bootstrap.servers"].split(","))
         self._standstills = 0
         self._size = RequestSize(properties, log)
         self._is_idempotent = is_idempotent(properties)
@@ -343,15 +344,18 @@ class Delivery:
 class _Complaints:
     """What the client said of its connections since records last got through; each complaint is logged once.
 
-    old: what it said before there was something to write. It may be over: a client that has connected says nothing.
+    hosts: of the configuration. old: what it said before there was something to write. It may be over: a client that
+    has connected says nothing.
     """
 
     log: logging.Logger
+    hosts: Sequence[str]
     reason: KafkaError | None = None
     old: KafkaError | None = None
     logged: set[str] = field(default_factory=set)
 
     def add(self, error: KafkaError) -> None:
+        error = explain_silence(error, self.hosts)
         # "All brokers down" says less than the complaint before it does.
         if self.reason is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.reason = error

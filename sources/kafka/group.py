@@ -75,7 +75,7 @@ class GroupMember:
         self._polling = Polling(name, options, state, passing)
         self._pausing = Pausing()
         self._commits = Commits(name, committing, state, ids)
-        self._troubles = Troubles(name, options.group_id, state)
+        self._troubles = Troubles(name, options.group_id, options.hosts, state)
         self._watch = Watch(
             name,
             state,

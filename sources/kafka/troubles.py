@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from sinks.kafka.connection_errors import explain_silence
 from sources.kafka.errors import REFUSED, make_source_error
 from sources.kafka.member_state import MemberState
 
@@ -19,11 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class Troubles:
-    """An error is logged once until it has passed. name: of the source. group: of the member. For the member's thread,
-    and for the one that starts it.
+    """An error is logged once until it has passed. name: of the source. group: of the member. hosts: of the
+    configuration. For the member's thread, and for the one that starts it.
     """
 
-    def __init__(self, name: str, group: str, state: MemberState) -> None:
+    def __init__(self, name: str, group: str, hosts: Sequence[str], state: MemberState) -> None:
+        self._hosts = hosts
         self._name = name
         self._group = group
         self._state = state
@@ -38,6 +41,7 @@ class Troubles:
 
     def note(self, error: KafkaError) -> None:
         """The client's error_cb: some errors pass, others end the member."""
+        error = explain_silence(error, self._hosts)
         if error.code() in REFUSED:
             self._state.fail(make_source_error(f"group {self._group}", error))
         self._cause, self._is_asked = self._cause or error, False

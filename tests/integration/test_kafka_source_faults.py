@@ -138,7 +138,7 @@ def test_a_trouble_is_logged_once_until_it_has_passed(caplog: pytest.LogCaptureF
     with MockBrokers() as brokers:
         given = {"type": "kafka", "hosts": [brokers.bootstrap], "topics": ["orders"], "groupID": "orders"}
         state = MemberState(KafkaSourceOptions.model_validate(given), {}, "")
-        noted = troubles.Troubles("hop", "orders", state)
+        noted = troubles.Troubles("hop", "orders", [brokers.bootstrap], state)
         consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "orders"})
         try:
             for milliseconds in (1, 2):

@@ -28,19 +28,19 @@ def state() -> MemberState:
 
 
 def test_that_no_broker_is_left_does_not_hide_the_cause(state: MemberState) -> None:
-    troubles = Troubles("k", "g", state)
+    troubles = Troubles("k", "g", ["h:1", "i:2"], state)
     troubles.note(CAUSE)
     troubles.note(NO_BROKER)
     assert (state.problem, troubles.cause) == (CAUSE.str(), CAUSE)
 
 
 def test_that_no_broker_is_left_is_said_where_nothing_else_is_known(state: MemberState) -> None:
-    Troubles("k", "g", state).note(NO_BROKER)
-    assert state.problem == NO_BROKER.str()
+    Troubles("k", "g", ["h:1", "i:2"], state).note(NO_BROKER)
+    assert state.problem == "no broker answers (h:1, i:2), and the client goes on trying"
 
 
 def test_trouble_that_has_passed_is_no_cause_of_the_next(state: MemberState) -> None:
-    troubles = Troubles("k", "g", state)
+    troubles = Troubles("k", "g", ["h:1", "i:2"], state)
     troubles.note(NO_BROKER)
     troubles.look_whether_passed(cast("Any", Answering()))
     assert state.problem == ""
