@@ -18,15 +18,22 @@ class Gathering:
     def __init__(self, most: int, longest: float) -> None:
         self._most = most
         self._longest = min(SOCKET_GATHER_SECONDS, longest)
-        self._last_read = -inf
+        self._measured_since = -inf
+        self._size = 0  # bytes read since then
         self._due = -inf
 
-    def note_read(self, now: float, size: int) -> None:
-        """Take into account that `size` bytes were read, and that nothing waits any more."""
-        rate = size / max(now - self._last_read, 1e-6)
-        self._last_read = now
-        is_fast = rate > FAST_STREAM_BYTES_PER_SECOND
-        self._due = now + min(self._longest, self._most / rate) if is_fast else now
+    def note_read(self, now: float, size: int, unread: bool) -> None:
+        """Take into account that `size` bytes were read. unread: more of them wait, which should be read first."""
+        self._due = now
+        self._size += size
+        seconds = now - self._measured_since
+        # Over less time than a pause has, a small transaction is as fast as any stream, and its rest would wait.
+        is_fast = self._size > FAST_STREAM_BYTES_PER_SECOND * max(seconds, self._longest)
+        if is_fast and not unread:
+            rate = self._size / max(seconds, 1e-6)
+            self._due = now + min(self._longest, self._most / rate)
+        if is_fast or seconds >= self._longest:
+            self._measured_since, self._size = now, 0
 
     def compute_pause_seconds(self, now: float) -> float:
         """Seconds for which the socket may be left alone; 0 or less: none."""

@@ -113,6 +113,7 @@ class _Reader:
         self._output = [memoryview(MESSAGE.pack(STARTED, len(started)) + started)]  # what is not sent yet
         self._commands = bytearray()
         self._buffered_since = 0.0
+        self._unread = True  # whether more may wait than was read
         self._running = True
 
     def run(self) -> None:
@@ -135,7 +136,7 @@ class _Reader:
         readable = self._wait(before)
         if self._parent in readable:
             self._read_commands()
-        if self._stream in readable or self._status_due == 0.0 or self._has_unseen():
+        if self._stream in readable or self._unread or self._has_unseen():
             self._read_stream()
         now = time.monotonic()
         self._send_status_when_due(now)
@@ -155,7 +156,9 @@ class _Reader:
         writing = [self._parent] if self._output else []
         pause = self._status_due - now
         if not self._is_full():
-            if (gathers := self._gathering.compute_pause_seconds(now)) > 0:
+            if self._unread:
+                pause = 0.0
+            elif (gathers := self._gathering.compute_pause_seconds(now)) > 0:
                 pause = min(pause, gathers)
             else:
                 reading.append(self._stream)
@@ -200,15 +203,16 @@ class _Reader:
                 self._running = False
 
     def _read_stream(self) -> None:
-        held, total, more = len(self._frames), 0, True
-        while more and not self._is_full():
+        held, total, self._unread = len(self._frames), 0, True
+        # A message may have 1 GB, and be sent as fast as it is read: commands and status updates come in between.
+        while self._unread and total < LINGER_BYTES and not self._is_full():
             received = self._stream.receive(self._frames)
             total += received
             # What waits beyond the window of TCP comes in pieces of that size, and nobody wakes us up between them.
-            more = received > 0 if self._stream.gather_bytes else received >= SOCKET_READ_ON_BYTES
+            self._unread = received > 0 if self._stream.gather_bytes else received >= SOCKET_READ_ON_BYTES
         if total:
             self._heard_at = time.monotonic()
-            self._gathering.note_read(self._heard_at, total)
+            self._gathering.note_read(self._heard_at, total, self._unread)
         if not held and len(self._frames):
             self._buffered_since = time.monotonic()
 
