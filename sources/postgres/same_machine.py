@@ -20,9 +20,9 @@ def let_messages_gather(connected: socket.socket) -> int:
     """Give a connection to the same machine a small window, so that what is not read waits in the server's send buffer.
 
     The bytes that may wait there without the server having to; 0, and nothing is changed, for Unix sockets, for servers
-    on other machines, and where send buffers are too small or unknown.
+    on other machines, where send buffers are too small or unknown, and where windows may not be as large.
     """
-    if not _is_same_machine(connected) or not _has_room_in_send_buffers(connected):
+    if not _is_same_machine(connected) or not _has_room_in_send_buffers(connected) or not _gives_windows():
         return 0
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_WINDOW_BYTES)
     return SOCKET_GATHER_BYTES
@@ -38,6 +38,19 @@ def _is_same_machine(connected: socket.socket) -> bool:
 def _has_room_in_send_buffers(connected: socket.socket) -> bool:
     segment = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
     return segment >= _LARGE_SEGMENT_BYTES and _read_largest_send_buffer() >= _ROOM * SOCKET_GATHER_BYTES
+
+
+def _gives_windows() -> bool:
+    """Whether a socket gets the window that it asks for: with a much smaller one (net.core.rmem_max) the server stalls.
+
+    A socket of its own is asked, because what was set cannot be taken back.
+    """
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_WINDOW_BYTES)
+            return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) >= SOCKET_WINDOW_BYTES
+    except OSError:
+        return False
 
 
 def _read_largest_send_buffer() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,3 +90,24 @@ def test_to_another_machine_they_do_not() -> None:
             raise AssertionError("the window was changed")
 
     assert let_messages_gather(Remote()) == 0  # type: ignore[arg-type]  # what is asked of a socket
+
+
+def test_where_the_kernel_gives_a_smaller_window_they_do_not(
+    connected: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(same_machine, "SOCKET_WINDOW_BYTES", 1 << 30)  # more than net.core.rmem_max of any machine
+    before = _window(connected)
+    assert let_messages_gather(connected) == 0
+    assert _window(connected) == before
+
+
+def test_where_the_system_refuses_to_set_a_window_they_do_not(
+    connected: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(socket.socket):
+        def setsockopt(self, *_: object) -> None:
+            raise PermissionError("by the rules of the container")
+
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with Refusing(fileno=os.dup(connected.fileno())) as refusing:
+        assert let_messages_gather(refusing) == 0
