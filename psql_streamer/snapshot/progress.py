@@ -29,6 +29,9 @@ _MOST_TABLES_TOLD = 100
 
 _RATE_SECONDS = 10.0
 
+_MOST_NOTES = 3
+"""Notes of a table that are remembered: the last ones."""
+
 
 @dataclass(slots=True)
 class TableRun:
@@ -38,6 +41,7 @@ class TableRun:
     are to be read once more, each with the turn of the stream (Delivered.turn) that asked for it. order: in which its
     rows are read (ReadRows.order), of which `key` is a place; empty before the first of them were read.
     keyless: whether nothing tells its rows apart: it is read in the snapshot in which a new slot begins, or not at all.
+    notes: what consumers lack though it was read, because of what became of it meanwhile.
     """
 
     table: str
@@ -52,6 +56,7 @@ class TableRun:
     reason: str = ""
     keyless: bool = False
     order: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def is_left(self) -> bool:
@@ -67,10 +72,12 @@ class TableRun:
         """How many columns the key has."""
         return len(json.loads(self.order)[0]) if self.order else 0
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, note: str = "") -> None:
         """Its rows have another order: the key says nothing any more, and neither do the others."""
         self.key, self.order = None, ""
         self.again.clear()
+        if note and note not in self.notes:
+            self.notes = (*self.notes, note)[-_MOST_NOTES:]
 
     def fail(self, reason: str) -> None:
         """Nothing more of it is read."""
@@ -92,6 +99,7 @@ class TableRun:
             "reason": self.reason,
             "keyless": self.keyless,
             "order": self.order,
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     @classmethod
@@ -111,6 +119,7 @@ class TableRun:
             data["reason"],
             data["keyless"],
             data["order"],
+            tuple(data.get("notes", ())),
         )
 
     def show(self) -> TableProgress:
@@ -122,7 +131,7 @@ class TableRun:
             self.estimated_rows,
             self.chunks,
             () if self.key is None or self.keyless else decode_key(self.key, self._key_width),
-            self.reason,
+            self.reason or "; ".join(self.notes),
         )
 
 
@@ -186,6 +195,10 @@ class SnapshotRun:
         elif failed:
             self.reason = (
                 f"{len(failed)} of {len(self.tables)} tables were not read; {failed[0].table}: {failed[0].reason}"
+            )
+        else:
+            self.reason = next(
+                (f"{table.table}: {table.notes[-1]}" for table in self.tables if table.notes), self.reason
             )
         return True
 
@@ -286,8 +299,8 @@ def decode_runs(data: Sequence[Mapping[str, Any]]) -> list[SnapshotRun]:
 
 
 def _select_most_telling(tables: Sequence[TableRun]) -> list[TableRun]:
-    """The first tables, those that failed before the others."""
-    return sorted(tables, key=lambda table: table.state is not TableState.FAILED)[:_MOST_TABLES_TOLD]
+    """The first tables, those that failed, or have notes, before the others."""
+    return sorted(tables, key=lambda table: (table.state is not TableState.FAILED, not table.notes))[:_MOST_TABLES_TOLD]
 
 
 def _encode_key(key: bytes) -> str:

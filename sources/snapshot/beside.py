@@ -25,15 +25,15 @@ G = TypeVar("G", bound=Given)
 class SnapshotsBesideStream(Generic[R, G]):
     """One thread, the source's, calls `stop` and whatever gives batches; the others may be called from any thread.
 
-    A source makes `_readers` with the schedule. given: notes what the stream gives.
+    A source makes `_readers` with the schedule. given: notes what the stream gives. look_last: see Schedule.
     """
 
     _readers: R
 
-    def __init__(self, name: str, options: SnapshotOptions, given: G) -> None:
+    def __init__(self, name: str, options: SnapshotOptions, given: G, *, look_last: bool = False) -> None:
         self._waker = Waker()
         self._news = News(name)
-        self._schedule = Schedule(options.chunk_bytes, self._waker.wake, self._news, given)
+        self._schedule = Schedule(options.chunk_bytes, self._waker.wake, self._news, given, look_last=look_last)
         self._own = OwnSnapshots(options)
         self._stream_is_next = True
         self._given_behind: tuple[int, int] | None = None

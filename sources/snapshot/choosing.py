@@ -10,7 +10,7 @@ from psql_streamer.snapshot.progress import SnapshotRun, TableRun
 from psql_streamer.snapshots import SnapshotState, TableState
 from sources.snapshot.late import LateChanges
 from sources.snapshot.runs import Runs
-from sources.snapshot.work import Check, Chunk, Nudge, Plan, Read, Task
+from sources.snapshot.work import Check, Chunk, Look, Nudge, Plan, Read, TableWork, Task
 
 _KEYS_READ_AGAIN_AT_ONCE = 1000
 """Rows that are read again with one query."""
@@ -58,7 +58,7 @@ class Chooser:
         tasks = (self._read(run, table) if run.check is None else self._check(run, table, run.check) for table in left)
         return next((task for task in tasks if task is not None), None)
 
-    def _read(self, run: SnapshotRun, table: TableRun) -> Read | None:
+    def _read(self, run: SnapshotRun, table: TableRun) -> Read | Look | None:
         work = self._runs.look_up_work(run, table)
         if work.busy:
             return None
@@ -67,11 +67,20 @@ class Chooser:
             keys: tuple[bytes, ...] = ()  # all rows are read later; those that are held are asked for once
         else:
             keys = tuple(list(table.again)[:_KEYS_READ_AGAIN_AT_ONCE])
-        if not keys and (work.read_all or self._is_full()):
+        if not keys and work.read_all:
+            return self._look(run, table, work)
+        if not keys and self._is_full():
             return None
         chunk = Chunk(self._begin_chunk(table, HeldChunk(self._given.turn, self._given.latest)), keys or None)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
+
+    def _look(self, run: SnapshotRun, table: TableRun, work: TableWork) -> Look | None:
+        """What has become of the table is asked behind its last rows: those that waited may have been altered."""
+        if not self._runs.look_last or table.keyless or work.chunks or table.again or work.look is not None:
+            return None
+        work.look = object()
+        return Look(run, table, work.look, table.order)
 
     def _check(self, run: SnapshotRun, table: TableRun, check: KeyCheck) -> Check | None:
         work = self._runs.look_up_work(run, table)

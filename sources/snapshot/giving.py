@@ -46,6 +46,8 @@ class Giver:
         if run.check is not None:
             return
         if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
+            if self._runs.look_last and not work.looked and not table.keyless:
+                return
             self._runs.end_table(run, table)
             self._runs.news.note_table_done(run, table, time.monotonic() - work.began)
             self._runs.end_if_done(run)

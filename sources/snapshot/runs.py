@@ -24,11 +24,13 @@ class Runs:
 
     every: all that are known. wanted: by id, what operators want. durably_ended: ids of those whose end is on disk.
     first: ids of those that go before the stream, and whose tables are not known yet. told: whether a batch has the
-    latest state. last_ended: since the process began. keys_came: when keys were posted last, by id.
+    latest state. last_ended: since the process began. keys_came: when keys were posted last, by id. look_last: whether
+    a table is looked at once more behind its last rows.
     """
 
-    def __init__(self, news: News, notify: Callable[[], None]) -> None:
+    def __init__(self, news: News, notify: Callable[[], None], *, look_last: bool = False) -> None:
         self.news = news
+        self.look_last = look_last
         self.every: list[SnapshotRun] = []
         self.wanted: dict[str, Wanted] = {}
         self.durably_ended: set[str] = set()

@@ -35,7 +35,7 @@ from sources.snapshot.noting import note_batch, note_name
 from sources.snapshot.runs import Runs
 from sources.snapshot.showing import choose_main_run, show
 from sources.snapshot.waits import Waits
-from sources.snapshot.work import Check, Chunk, GivenPiece, Plan, Read, Task
+from sources.snapshot.work import Check, Chunk, GivenPiece, Look, Plan, Read, Task
 
 G = TypeVar("G", bound=Given)
 Answer = TypeVar("Answer")
@@ -45,16 +45,18 @@ class Schedule(Generic[G]):
     """The snapshots of a source. most_held: bytes of rows that wait to be given, from which no more are read.
 
     wake_source: called when something may be given, from any thread. news: told what happens. given: what the stream
-    has given, told here.
+    has given, told here. look_last: whether readers take Look tasks.
     """
 
-    def __init__(self, most_held: int, wake_source: Callable[[], None], news: News, given: G) -> None:
+    def __init__(
+        self, most_held: int, wake_source: Callable[[], None], news: News, given: G, *, look_last: bool = False
+    ) -> None:
         self._news = news
         self._wake_source = wake_source
         self._condition = threading.Condition()
         self._given = given
         self._late = LateChanges()
-        self._runs = Runs(news, self._condition.notify_all)
+        self._runs = Runs(news, self._condition.notify_all, look_last=look_last)
         self._chooser = Chooser(self._runs, given, self._late, most_held)
         self._giver = Giver(self._runs, given)
         self._waits = Waits(news)
@@ -289,13 +291,32 @@ class Schedule(Generic[G]):
             task.table.reason = reason
             self._news.note_wait(task.run, task.table.table, f"{reason} ({task.table.table})")
 
-    def begin_anew(self, task: Read) -> None:
-        """The rows of its table have another order than those that were given."""
+    def begin_anew(self, task: Read | Look, note: str = "") -> None:
+        """The rows of its table have another order than those that were given. note: what consumers lack by that."""
         with self._condition:
-            if not task.chunk.dropped:
+            if self._is_wanted(task):
                 self._runs.look_up_work(task.run, task.table).drop_chunks(None)
-                task.table.begin_anew()
+                task.table.begin_anew(note)
             self._runs.note_change()
+        self._wake_source()
+
+    def end_looked_at(self, task: Look) -> None:
+        """The table has been streamed in the same way all the time."""
+        with self._condition:
+            work = self._runs.look_up_work(task.run, task.table)
+            if self._is_wanted(task):
+                work.looked, task.table.reason = True, ""
+                self._news.note_wait_over(task.run, task.table.table)
+                self._giver.end_table_if_done(task.run, task.table, work)
+                work.look, work.looked = None, False  # if a row is to be read again, it is looked at again
+            self._runs.note_change()
+        self._wake_source()
+
+    def _is_wanted(self, task: Read | Look) -> bool:
+        """Whether nothing has become of its table meanwhile for which the task does not count any more."""
+        if isinstance(task, Read):
+            return not task.chunk.dropped
+        return self._runs.look_up_work(task.run, task.table).look is task.look
 
     def give_up(self, task: Task, reason: str = "", refused: str = "") -> None:
         """It was not done. reason: what it waits for. refused: why the table, or the whole snapshot, is not read."""
@@ -307,9 +328,13 @@ class Schedule(Generic[G]):
                     self._runs.first.discard(task.run.id)
                     task.run.state = SnapshotState.FAILED
                     self._runs.note_end(task.run)
-            elif isinstance(task, Read | Check):
+            elif isinstance(task, Look) and not self._is_wanted(task):
+                pass
+            elif isinstance(task, Read | Check | Look):
                 work = self._runs.look_up_work(task.run, task.table)
-                if task.chunk in work.chunks:  # or it is dropped, or was given before its session was lost
+                if isinstance(task, Look):
+                    work.look = None
+                elif task.chunk in work.chunks:  # or it is dropped, or was given before its session was lost
                     work.chunks.remove(task.chunk)
                 task.table.reason = reason
                 if refused:

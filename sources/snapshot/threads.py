@@ -13,7 +13,7 @@ from psql_streamer.errors import SourceError, SourceRefused
 from psql_streamer.snapshot.delivered import Given
 from sources.snapshot.options import SnapshotOptions
 from sources.snapshot.schedule import Schedule
-from sources.snapshot.work import Check, Read, Task
+from sources.snapshot.work import Check, Look, Read, Task
 
 log = logging.getLogger(__name__)
 
@@ -99,16 +99,17 @@ class ReaderThreads(ABC, Generic[S, G]):
             self._schedule.give_up(task, reason=f"a program error, {type(error).__name__}: see the log, and report it")
             stopping.wait(self._retry)
 
-    def is_out_of_order(self, task: Read, order: str) -> bool:
+    def is_out_of_order(self, task: Read | Look, order: str, note: str = "") -> bool:
         """Whether the key of the task is none of the table as it is, which has this order; then it is read from its
-        beginning."""
+        beginning. note: what consumers lack by what has become of the table."""
         if task.order in ("", order):
             return False
         log.warning(
-            "source.%s: snapshot %s reads %s from its beginning: its key, its row filter or a partition is another one",
+            "source.%s: snapshot %s reads %s from its beginning: %s",
             *(self._name, task.run.id, task.table.table),
+            note or "its key, its row filter or a partition is another one",
         )
-        self._schedule.begin_anew(task)
+        self._schedule.begin_anew(task, note)
         return True
 
     def refuse(self, task: Task, error: SourceRefused) -> None:
@@ -116,7 +117,7 @@ class ReaderThreads(ABC, Generic[S, G]):
         if isinstance(task, Check):
             log.error("source.%s: the keys of %s are not looked up: %s", self._name, task.table.table, error)
         else:
-            what = task.table.table if isinstance(task, Read) else "its tables"
+            what = task.table.table if isinstance(task, Read | Look) else "its tables"
             log.error("source.%s: the snapshot does not read %s: %s", self._name, what, error)
         self._schedule.give_up(task, refused=str(error))
 

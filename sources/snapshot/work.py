@@ -35,6 +35,8 @@ class TableWork:
     read_all: bool = False
     chunks: deque[Chunk] = field(default_factory=deque)
     outdated: int = 0  # chunks in a row that the stream showed in another shape
+    look: object | None = None  # the last one at the table that has been begun, behind its last rows
+    looked: bool = False
 
     @property
     def busy(self) -> bool:
@@ -46,6 +48,7 @@ class TableWork:
             chunk.dropped = True
         self.chunks.clear()
         self.read_key, self.read_all = given, False
+        self.look, self.looked = None, False
 
 
 class Plan(NamedTuple):
@@ -77,11 +80,21 @@ class Check(NamedTuple):
     order: str
 
 
+class Look(NamedTuple):
+    """Look at a table whose rows were all given: whether it has been streamed in the same way all the time. look: of
+    TableWork, while nothing has become of it. order: as in Read."""
+
+    run: SnapshotRun
+    table: TableRun
+    look: object
+    order: str
+
+
 class Nudge(NamedTuple):
     """Make the server write out its WAL up to the end that it has now."""
 
 
-Task: TypeAlias = Plan | Read | Check | Nudge
+Task: TypeAlias = Plan | Read | Check | Look | Nudge
 
 
 class GivenPiece(NamedTuple):

@@ -23,7 +23,7 @@ from sources.mysql.snapshot.tables import SnapshotTable, describe_table
 from sources.snapshot.pace import Pace
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.threads import ReaderThreads
-from sources.snapshot.work import Check, Nudge, Plan, Read, Task
+from sources.snapshot.work import Check, Look, Nudge, Plan, Read, Task
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
                     self._read(task, session, stopping)
                 case Check():
                     raise SourceRefused("keys are not looked up in this server", "")
-                case Nudge():
-                    pass  # the server says within a heartbeat where its binary log ends
+                case Look() | Nudge():
+                    pass  # the binary log says what becomes of a table, and a heartbeat where it ends
                 case _:
                     assert_never(task)
         except ChunkTooSlow:

@@ -25,24 +25,38 @@ FROM pg_catalog.pg_class c WHERE c.oid = %s
 
 
 class KnownPartitions:
-    """Which partitions roots had when they were read, since the process began."""
+    """Which partitions roots had when they were read, or before, since the process began."""
 
     def __init__(self) -> None:
-        self._known: dict[str, frozenset[int]] = {}
+        self._known: dict[str, dict[int, str]] = {}
+
+    def note_first(self, table: SnapshotTable) -> None:
+        """Those of a table of which nothing was read before."""
+        self._known[table.order] = {part.oid: part.attached for part in table.parts}
 
     def find_new(self, order: str, table: SnapshotTable) -> Sequence[Part] | None:
         """The partitions of a table that it did not have when rows were read in an order of SnapshotTable.order.
 
-        None where nobody knows, or where the order itself is another one.
+        None where nobody knows, where one was detached meanwhile, or where the order itself is another one.
         """
         now = table.order
-        self._known[now] = frozenset(part.oid for part in table.parts)
-        if _without_partitions(order) != _without_partitions(now):
+        before = self._known.get(order)
+        # Those that are gone may come back.
+        self._known[now] = {**(before or {}), **{part.oid: part.attached for part in table.parts}}
+        if find_facts(order, of_partitions=False) != find_facts(now, of_partitions=False, like=order):
             return None
-        if order == now or not _has_partitions(order):  # an older version stored none
+        if order == now or not has_fact(order, "partitions"):  # an older version stored none
             return ()
+        if before is None or self.were_detached(order, table):
+            return None
+        return [part for part in table.parts if part.oid not in before]
+
+    def were_detached(self, order: str, table: SnapshotTable) -> bool:
+        """Whether some of a table's partitions may have been others' since rows were read in an order."""
+        if not has_fact(order, "partitions") or find_fact(order, "partitions") == find_fact(table.order, "partitions"):
+            return False
         known = self._known.get(order)
-        return None if known is None else [part for part in table.parts if part.oid not in known]
+        return known is None or any(known.get(part.oid, part.attached) != part.attached for part in table.parts)
 
 
 def may_have_rows_before(
@@ -63,9 +77,18 @@ def _read_row(connection: Connection, table: SnapshotTable, after: Sequence[str]
     return [column.to_pylist() for column in read_chunk(connection, table, after, "", 1).columns]
 
 
-def _without_partitions(order: str) -> list[Any]:
-    return [one for one in json.loads(order) if not isinstance(one, dict)]
+def find_facts(order: str, *, of_partitions: bool, like: str = "") -> list[Any]:
+    """What an order says. like: an order that an older version may have stored, which said less."""
+    lacking = [] if not like else [name for name in ("membership", "partitions") if not has_fact(like, name)]
+    left_out = [*lacking, *(() if of_partitions else ("partitions",))]
+    return [one for one in json.loads(order) if not (isinstance(one, dict) and any(name in one for name in left_out))]
 
 
-def _has_partitions(order: str) -> bool:
-    return isinstance(json.loads(order)[-1], dict)
+def has_fact(order: str, name: str) -> bool:
+    """Whether an order says something of its table beside its key and filter."""
+    return any(isinstance(one, dict) and name in one for one in json.loads(order))
+
+
+def find_fact(order: str, name: str) -> Any:
+    """What an order says of it; None where it says nothing."""
+    return next((one[name] for one in json.loads(order) if isinstance(one, dict) and name in one), None)

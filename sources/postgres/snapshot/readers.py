@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import NoReturn, TypeAlias, assert_never
 
 import psycopg2
 import psycopg2.extensions
@@ -27,6 +27,7 @@ from sources.postgres.catalog import ANSWER_SECONDS, Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_errors import from_psycopg2
 from sources.postgres.server_types import ServerTypes
+from sources.postgres.snapshot.alterations import describe_alteration
 from sources.postgres.snapshot.copying import (
     APPLICATION_NAME,
     Chunk,
@@ -59,7 +60,7 @@ from sources.postgres.snapshot.writers import (
 from sources.snapshot.pace import Pace
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.threads import ReaderThreads
-from sources.snapshot.work import Check, Nudge, Plan, Read, Task
+from sources.snapshot.work import Check, Look, Nudge, Plan, Read, Task
 
 MESSAGE_PREFIX = "psql-streamer"
 """Of the logical messages that make a server write out its WAL; they are given to nobody."""
@@ -78,6 +79,8 @@ _CHUNK_LOCK_SECONDS = 2.0
 """The time for which a chunk waits for the lock of its table; writers that wait behind it wait as long."""
 
 _UNLOGGED = "SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid = %s AND relpersistence = 'u'"
+
+_IS_THERE = "SELECT oid FROM pg_catalog.pg_class WHERE oid = %s"
 
 _SLOWEST = 30
 """The time after which a chunk is given up, in multiples of what one should take."""
@@ -131,6 +134,8 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
                     self._read(task, connection, asking, stopping)
                 case Check():
                     self._read(task, connection, asking, stopping)
+                case Look():
+                    self._look(task, asking)
                 case Nudge():
                     _write_out_wal(asking)
                 case _:
@@ -206,7 +211,8 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         connection: psycopg2.extensions.connection,
         session: Session,
     ) -> None:
-        if self.is_out_of_order(task, self._find_order(task, table, connection, session)):
+        order = self._find_order(task, table, connection, session)
+        if self.is_out_of_order(task, order, self._describe_alteration(task, table)):
             return
         began = time.monotonic()
         chunk = self._copy(task, table, connection)
@@ -225,13 +231,33 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self, task: Read, table: SnapshotTable, connection: psycopg2.extensions.connection, session: Session
     ) -> str:
         """The order of the table; the task's own if all that is new are partitions whose rows are still to be read."""
-        if not task.order or (new := self._partitions.find_new(task.order, table)) is None:
+        if not task.order:
+            self._partitions.note_first(table)
+            return table.order
+        if (new := self._partitions.find_new(task.order, table)) is None:
             return table.order
         if task.after is not None:
             after = decode_key(task.after, len(table.key))
             if any(may_have_rows_before(connection, session, table, part, after) for part in new):
                 return table.order
         return task.order
+
+    def _describe_alteration(self, task: Read | Look, table: SnapshotTable) -> str:
+        """What consumers lack by what became of a table since rows of it were read; empty for nothing."""
+        if not task.order:
+            return ""
+        return describe_alteration(self._name, task.order, table, self._partitions.were_detached(task.order, table))
+
+    def _look(self, task: Look, session: Session) -> None:
+        """Whether the table was streamed under its name until its last rows were given."""
+        table = self._describe(task, session, filters=False)
+        if table is None:
+            if session.read_value(_IS_THERE, int(task.table.relation)) is not None:
+                self._refuse_unstreamed(task, session)
+        elif note := self._describe_alteration(task, table):
+            self.is_out_of_order(task, "altered", note)
+            return
+        self._schedule.end_looked_at(task)
 
     def _look_up(
         self, task: Check, table: SnapshotTable, fence: Fence, connection: psycopg2.extensions.connection
@@ -317,24 +343,30 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
 
     def _require_readable(self, task: Read | Check, session: Session, *, filters: bool = True) -> SnapshotTable:
         """The table as it is. SourceRefused when it cannot be read. filters: see describe_shape."""
-        table = describe_shape(
-            session, int(task.table.relation), self._options.publications, self._types.resolve, filters=filters
-        )
+        table = self._describe(task, session, filters=filters)
         if table is None:
-            unlogged = session.read_value(_UNLOGGED, int(task.table.relation))
-            if unlogged is not None:
-                raise SourceRefused(
-                    f"{task.table.table} is UNLOGGED now, and its changes are not in the WAL",
-                    f"ALTER TABLE {unlogged} SET LOGGED, then ask for a snapshot of it",
-                )
-            raise SourceRefused(
-                f"{task.table.table} is no longer there, or no longer published under this name",
-                "if it was not dropped, ask for a snapshot of the tables that are streamed now: with a changed "
-                "publish_via_partition_root they are its partitions, or their root",
-            )
+            self._refuse_unstreamed(task, session)
         if refused := table.missing_key or find_refusal(session, table):
             raise SourceRefused(*refused)
         return table
+
+    def _describe(self, task: Read | Check | Look, session: Session, *, filters: bool) -> SnapshotTable | None:
+        return describe_shape(
+            session, int(task.table.relation), self._options.publications, self._types.resolve, filters=filters
+        )
+
+    def _refuse_unstreamed(self, task: Read | Check | Look, session: Session) -> NoReturn:
+        unlogged = session.read_value(_UNLOGGED, int(task.table.relation))
+        if unlogged is not None:
+            raise SourceRefused(
+                f"{task.table.table} is UNLOGGED now, and its changes are not in the WAL",
+                f"ALTER TABLE {unlogged} SET LOGGED, then ask for a snapshot of it",
+            )
+        raise SourceRefused(
+            f"{task.table.table} is no longer there, or no longer published under this name",
+            "if it was not dropped, ask for a snapshot of the tables that are streamed now: with a changed "
+            "publish_via_partition_root they are its partitions, or their root",
+        )
 
     def _begin(
         self,

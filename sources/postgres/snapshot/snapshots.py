@@ -35,7 +35,7 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
     """One thread, the source's, calls start, stamp, next_batch and stop; the others may be called from any thread."""
 
     def __init__(self, name: str, options: PostgresOptions, catalog: Catalog, types: ServerTypes) -> None:
-        super().__init__(name, options.snapshot, Delivered())
+        super().__init__(name, options.snapshot, Delivered(), look_last=True)
         self._options = options
         self._catalog = catalog
         self._types = types

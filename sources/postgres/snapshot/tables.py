@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psql_streamer.model import Column, Relation, ReplicaIdentity
@@ -28,8 +28,8 @@ _TABLES = """
 WITH given AS (
     SELECT %s::text[] AS publications, %s::bigint::oid AS oid
 ), publication AS (
-    SELECT p.oid, p.puballtables, p.pubviaroot, p.pubinsert OR p.pubupdate AS rows, p.pubinsert AS inserts,
-        p.pubupdate AS updates, {stored} AS stored
+    SELECT p.oid, p.xmin::text AS version, p.puballtables, p.pubviaroot, p.pubinsert OR p.pubupdate AS rows,
+        p.pubinsert AS inserts, p.pubupdate AS updates, {stored} AS stored
     FROM given JOIN pg_catalog.pg_publication p ON p.pubname = ANY (given.publications)
 ), member AS (
     SELECT r.prpubid AS publication, r.prrelid AS relation FROM pg_catalog.pg_publication_rel r
@@ -80,13 +80,17 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
      LEFT JOIN pg_catalog.pg_opclass oc ON CASE WHEN of_index.opcmethod = {btree} THEN oc.oid = of_index.oid
         ELSE oc.opcmethod = {btree} AND oc.opcdefault AND oc.opcintype = of_index.opcintype END),
     CASE c.relkind WHEN 'r' THEN ARRAY[
-        ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text, c.oid::text]]
+        ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text, c.oid::text, '']]
     ELSE (
         SELECT array_agg(ARRAY[of.nspname::text, part.relname::text, part.relkind::text, part.reltuples::text,
-            part.relpages::text, part.oid::text] ORDER BY of.nspname, part.relname)
+            part.relpages::text, part.oid::text, (
+                SELECT string_agg(up.xmin::text, ' ' ORDER BY up.inhrelid) FROM pg_catalog.pg_inherits up
+                JOIN pg_catalog.pg_partition_ancestors(part.oid) above ON above.relid = up.inhrelid
+            )] ORDER BY of.nspname, part.relname)
         FROM {tree} tree JOIN pg_catalog.pg_class part ON part.oid = tree.oid
         JOIN pg_catalog.pg_namespace of ON of.oid = part.relnamespace WHERE part.relkind <> 'p'
-    ) END
+    ) END,
+    {membership}
 FROM streamed s
 JOIN pg_catalog.pg_class c ON c.oid = s.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -99,6 +103,21 @@ END
 WHERE {chosen}
 ORDER BY 2, 3
 """
+# What is written anew when a table leaves its publications, or when these are altered, though it is all as before
+# afterwards. `asked` has the table and those above it.
+_MEMBERSHIP = """(SELECT string_agg(fact, ' ' ORDER BY fact) FROM (
+        SELECT 'p' || p.oid || ':' || p.version FROM publication p WHERE p.oid IN (
+            SELECT publication FROM published WHERE oid = c.oid)
+        UNION ALL SELECT 'r' || r.oid FROM pg_catalog.pg_publication_rel r
+        WHERE r.prrelid IN (SELECT oid FROM asked) AND r.prpubid IN (SELECT oid FROM publication)
+        UNION ALL SELECT 'i' || i.xmin FROM pg_catalog.pg_inherits i
+        WHERE c.relispartition AND i.inhrelid IN (SELECT oid FROM asked)
+        {schemas}
+    ) facts(fact))"""
+_SCHEMAS_OF_MEMBERSHIP = """UNION ALL SELECT DISTINCT 's' || s.oid || ':' || d.xmin
+        FROM pg_catalog.pg_publication_namespace s JOIN pg_catalog.pg_depend d ON d.refobjid = s.pnnspid
+        WHERE s.pnpubid IN (SELECT oid FROM publication) AND d.refclassid = 'pg_catalog.pg_namespace'::regclass
+            AND d.classid = 'pg_catalog.pg_class'::regclass AND d.objid IN (SELECT oid FROM asked)"""
 _ONE = """c.oid = ANY (ARRAY(
         SELECT oid FROM given UNION ALL SELECT relid FROM given, pg_catalog.pg_partition_ancestors(given.oid)
     ))"""
@@ -224,13 +243,17 @@ class KeyColumn:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table that holds rows: a plain one or a partition. pages: how many it had when it was analysed."""
+    """A table that holds rows: a plain one or a partition. pages: how many it had when it was analysed.
+
+    attached: another one when it, or a table between it and its root, was detached and attached again.
+    """
 
     oid: int
     schema: str
     table: str
     pages: int
     foreign: bool
+    attached: str = ""
 
     @property
     def name(self) -> str:
@@ -247,6 +270,7 @@ class SnapshotTable:
     analysed. key: in the order of its index; empty where the table has none, or the publication leaves a part of it
     out. parts: what holds its rows. rows_are_streamed: whether a publication streams its inserts or updates.
     all_rows_are_streamed: whether publications stream both. missing_key: why it has no key: what, and the remedy.
+    membership: another one when it was out of its publications meanwhile, or these were altered; of describe_shape.
     """
 
     relation: Relation
@@ -258,6 +282,7 @@ class SnapshotTable:
     rows_are_streamed: bool
     all_rows_are_streamed: bool
     missing_key: tuple[str, str] | None
+    membership: str = field(default="", compare=False)  # list_snapshot_tables does not ask for it
 
     @property
     def oid(self) -> int:
@@ -267,7 +292,7 @@ class SnapshotTable:
     @property
     def order(self) -> str:
         """The order in which its rows are read, as JSON: the columns of its key, what its index makes of them, the row
-        filter if there is one, and what tells its partitions from others if it has some.
+        filter if there is one, what tells its partitions from others if it has some, and as what it is streamed.
 
         Where that is another one, a key that was read up to says nothing of what is left; for partitions see
         KnownPartitions.
@@ -277,14 +302,14 @@ class SnapshotTable:
             for one in self.key
         ]
         filters = [self.row_filter] if self.row_filter else []
-        return json.dumps([describe_key(self.relation), names, *filters, *self._describe_partitions()])
+        streamed = {"name": [self.relation.schema, self.relation.table], "membership": _hash(self.membership)}
+        return json.dumps([describe_key(self.relation), names, *filters, *self._describe_partitions(), streamed])
 
     def _describe_partitions(self) -> list[dict[str, str]]:
         """Short, as there may be thousands of them and positions have it."""
         if self.only:
             return []
-        oids = " ".join(map(str, sorted(part.oid for part in self.parts)))
-        return [{"partitions": hashlib.blake2b(oids.encode(), digest_size=12).hexdigest()}]
+        return [{"partitions": _hash(" ".join(sorted(f"{part.oid}:{part.attached}" for part in self.parts)))}]
 
     def _describe_digits(self, column: KeyColumn) -> tuple[int, ...]:
         """The modifier of a type whose texts depend on it; nothing of a column without one."""
@@ -339,6 +364,7 @@ def _build_query(version: int, *, one: bool, filters: bool) -> str:
         asked=_ONE if one else "true",
         chosen="c.oid = (SELECT oid FROM given)" if one else "true",
         in_schemas=_IN_SCHEMAS if with_lists else "",
+        membership=_MEMBERSHIP.format(schemas=_SCHEMAS_OF_MEMBERSHIP if with_lists else "") if one else "''",
         details=_DETAILS.format(filter=_FILTER if filters else "NULL::text") if with_lists else _NO_DETAILS,
         base=_BASE,
         btree=_BTREE,
@@ -352,7 +378,7 @@ def _build_query(version: int, *, one: bool, filters: bool) -> str:
 
 
 def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
-    oid, schema, table, identity, kind, streamed, all_streamed, filters, columns, key, parts = row
+    oid, schema, table, identity, kind, streamed, all_streamed, filters, columns, key, parts, membership = row
     columns, key, parts = columns or [], key or [], parts or []
     place = {number: at for at, (number, *_) in enumerate(columns)}
     keys = {number for number, *_ in key}
@@ -371,14 +397,16 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         relation,
         only=kind == "r",
         row_filter=" OR ".join(f"({condition})" for condition in filters or () if condition),
-        estimated_rows=_estimate([float(tuples) for _, _, _, tuples, _, _ in parts]),
+        estimated_rows=_estimate([float(tuples) for _, _, _, tuples, *_ in parts]),
         key=found,
         parts=tuple(
-            Part(int(part), of, name, int(pages), part_kind == "f") for of, name, part_kind, _, pages, part in parts
+            Part(int(part), of, name, int(pages), part_kind == "f", attached or "")
+            for of, name, part_kind, _, pages, part, attached in parts
         ),
         rows_are_streamed=bool(streamed),
         all_rows_are_streamed=bool(all_streamed),
         missing_key=None if found else _describe_missing_key(relation, keys, keys <= place.keys()),
+        membership=membership or "",
     )
 
 
@@ -396,6 +424,10 @@ def _describe_missing_key(relation: Relation, key: Collection[str], is_published
     if relation.replica_identity is ReplicaIdentity.INDEX and not key:
         return f"the index that was the replica identity of {relation} was dropped", remedy
     return f"{relation} {NO_KEY[0]}", NO_KEY[1]
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _quote_name(schema: str, table: str) -> str:
