@@ -22,6 +22,11 @@ def count_tables_left(progress: SnapshotProgress) -> int:
     return 0 if progress.state.ended else sum(table.state not in _OVER for table in progress.tables)
 
 
+def count_tables_altered(progress: SnapshotProgress) -> int:
+    """How many tables were read, but have a reason for which consumers may not have all that became of them."""
+    return sum(table.state is TableState.DONE and table.reason != "" for table in progress.tables)
+
+
 def estimate_rows_left(progress: SnapshotProgress) -> int | None:
     """How many rows a snapshot has still to read, as the server guesses; None where it guesses of no table."""
     if progress.state.ended:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from psql_streamer.interfaces import KnownSnapshot
 from psql_streamer.metrics.families import key_by_label, make_family
-from psql_streamer.snapshot_figures import count_tables_left, estimate_rows_left
+from psql_streamer.snapshot_figures import count_tables_altered, count_tables_left, estimate_rows_left
 from psql_streamer.snapshots import KeysProgress, SnapshotProgress
 
 _COUNTERS: Mapping[str, tuple[Callable[[SnapshotProgress], int], str]] = {
@@ -22,6 +22,10 @@ _COUNTERS: Mapping[str, tuple[Callable[[SnapshotProgress], int], str]] = {
     "snapshot_read_again": (
         lambda progress: progress.read_again,
         "Rows that snapshots read once more, because a change of theirs came without a value.",
+    ),
+    "snapshot_tables_altered": (
+        count_tables_altered,
+        "Tables that were altered while snapshots read them: consumers may lack deletes, or have an old name.",
     ),
 }
 

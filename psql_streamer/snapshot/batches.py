@@ -41,15 +41,17 @@ def make_snapshot_batch(
     transaction_metadata: TransactionMetadata | None = None,
     received_at: float = 0.0,
     ids: pa.DataType | None = None,
+    begun_anew: int = 0,
 ) -> Batch:
     """The rows, or keys that are gone, as changes between two transactions of the stream.
 
     commit: not less than that of every transaction before them, and less than of every one behind. first_seq: of the
     rows, greater than of those before them with the same commit number. moment: when they were read, microseconds since
-    1970-01-01 UTC. ids: of what type the source's ids of transactions are; PostgreSQL's if it is not said.
+    1970-01-01 UTC. ids: of what type the source's ids of transactions are; PostgreSQL's if it is not said. begun_anew:
+    how many times the snapshot has read the table from its beginning once more.
     """
     made = _make_deletes(piece) if piece.gone else _make_reads(piece)
-    uuid = compute_row_uuids(snapshot.id, str(piece.relation), piece.keys)
+    uuid = compute_row_uuids(snapshot.id, str(piece.relation), piece.keys, begun_anew)
     changes = CellTable.from_changes([replace(made, seq=made.seq + first_seq, uuid=uuid)])
     return Batch(
         source,
@@ -82,12 +84,13 @@ def _make_deletes(piece: Piece) -> Changes:
     return Changes(relation, relation.columns, rows, op, rows, np.zeros(count, np.int32), empty, old)
 
 
-def compute_row_uuids(snapshot: str, table: str, keys: pa.Array) -> NDArray[np.bytes_]:
-    """UUIDs of the rows with these keys: the same when they are read again for the same snapshot.
+def compute_row_uuids(snapshot: str, table: str, keys: pa.Array, begun_anew: int = 0) -> NDArray[np.bytes_]:
+    """UUIDs of the rows with these keys: the same when they are read again for the same snapshot, but others when it
+    has begun the table anew: the rows may have values then that the stream has not.
 
     They are 122 bits of two CRCs of the key, each mixed with what is the same for all rows of the table.
     """
-    where = f"{snapshot}\0{table}".encode()
+    where = "\0".join([snapshot, table, *([str(begun_anew)] if begun_anew else [])]).encode()
     values = keys.to_numpy(zero_copy_only=False).tolist()
     words = np.empty((len(values), 2), np.uint64)
     for column, checksum in enumerate((crc64.xz, crc64.go_iso)):

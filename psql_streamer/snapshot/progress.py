@@ -41,7 +41,7 @@ class TableRun:
     are to be read once more, each with the turn of the stream (Delivered.turn) that asked for it. order: in which its
     rows are read (ReadRows.order), of which `key` is a place; empty before the first of them were read.
     keyless: whether nothing tells its rows apart: it is read in the snapshot in which a new slot begins, or not at all.
-    notes: what consumers lack though it was read, because of what became of it meanwhile.
+    notes: what consumers lack though it was read, because of what became of it meanwhile. begun_anew: how many times.
     """
 
     table: str
@@ -57,6 +57,7 @@ class TableRun:
     keyless: bool = False
     order: str = ""
     notes: tuple[str, ...] = ()
+    begun_anew: int = 0
 
     @property
     def is_left(self) -> bool:
@@ -76,6 +77,7 @@ class TableRun:
         """Its rows have another order: the key says nothing any more, and neither do the others."""
         self.key, self.order = None, ""
         self.again.clear()
+        self.begun_anew += 1
         if note and note not in self.notes:
             self.notes = (*self.notes, note)[-_MOST_NOTES:]
 
@@ -100,6 +102,7 @@ class TableRun:
             "keyless": self.keyless,
             "order": self.order,
             **({"notes": list(self.notes)} if self.notes else {}),
+            **({"begun_anew": self.begun_anew} if self.begun_anew else {}),
         }
 
     @classmethod
@@ -120,6 +123,7 @@ class TableRun:
             data["keyless"],
             data["order"],
             tuple(data.get("notes", ())),
+            data.get("begun_anew", 0),
         )
 
     def show(self) -> TableProgress:

@@ -123,7 +123,7 @@ class Schedule(Generic[G]):
                         self._waits.note_mark(run, "")
                         note_name(piece.relation, self._runs.group_reading(), self._runs)
                         assert chunk.held.rows is not None  # noqa: S101 - see above
-                        return GivenPiece(run, table, piece, chunk.held.rows.fence)
+                        return GivenPiece(run, table, piece, chunk.held.rows.fence, table.begun_anew)
                 self._giver.end_table_if_done(run, table, work)
             if self._waits.note_mark(waiting, waits):
                 self._chooser.nudge = True

@@ -98,9 +98,10 @@ Task: TypeAlias = Plan | Read | Check | Look | Nudge
 
 
 class GivenPiece(NamedTuple):
-    """A piece, and what it is of."""
+    """A piece, and what it is of. begun_anew: of the table, when it was taken."""
 
     run: SnapshotRun
     table: TableRun
     piece: Piece
     fence: Line
+    begun_anew: int

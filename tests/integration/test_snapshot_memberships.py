@@ -8,6 +8,7 @@ from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotS
 from tests.database import Database
 from tests.integration.test_snapshot import reading, started
 from tests.integration.test_snapshot_races import Consumer, snapshotting
+from tests.snapshot_fold import rows_of_changes
 from tests.source_at_work import wait_for
 
 _CHANGE = "UPDATE t SET v = 'new' WHERE id <= 50; DELETE FROM t WHERE id = 7; INSERT INTO t VALUES (0, 'new')"
@@ -228,3 +229,31 @@ def test_a_table_of_which_other_rows_or_columns_are_published_meanwhile_is_read_
     assert {key for (key,) in rows} >= expected
     if "(id)" not in after:
         assert all("v" in row for row in rows.values())
+
+
+def test_a_row_that_comes_again_with_values_that_the_stream_has_not_is_no_repetition(database: Database) -> None:
+    """Whoever has seen its UUID would leave it out."""
+    database.execute(_TABLE + "CREATE PUBLICATION p FOR TABLE t")
+    consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    found: dict[bytes, set[bytes | None]] = {}
+
+    def read() -> None:
+        batch = consumer.read()
+        for changes in batch.changes if batch is not None else ():
+            assert changes.uuid is not None
+            for (_, row, _), uuid in zip(rows_of_changes(changes), changes.uuid.tolist(), strict=True):
+                assert row is not None
+                found.setdefault(uuid, set()).add(row["v"])
+
+    try:
+        while consumer.fold.reads < 200:
+            read()
+        database.execute(f"ALTER PUBLICATION p DROP TABLE t; {_CHANGE}; ALTER PUBLICATION p ADD TABLE t")
+        while not consumer.done:
+            read()
+            consumer.keep()
+    finally:
+        consumer.source.stop()
+    assert {b"old"} in found.values()
+    assert {b"new"} in found.values()
+    assert all(len(values) == 1 for values in found.values())

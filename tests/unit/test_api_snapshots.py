@@ -559,7 +559,7 @@ def check_metrics(client: httpx.Client, service: Running) -> None:
     service.until(lambda: service.requests.find(second).progress.rows == 200)
     assert scraped(client) == {
         "rows_total": 500, "chunks_total": 5, "stale_rows_total": 2, "read_again_total": 4,
-        "keys_checked_total": 0, "keys_gone_total": 0, "keys_superseded_total": 0,
+        "tables_altered_total": 0, "keys_checked_total": 0, "keys_gone_total": 0, "keys_superseded_total": 0,
         "tables_left": 1, "rows_left": 800, "seconds": pytest.approx(0.2),
     }  # fmt: skip
     del service.part._found[first]

@@ -10,6 +10,7 @@ import pytest
 
 from psql_streamer.snapshot.batches import compute_row_uuids
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
+from psql_streamer.snapshot_figures import count_tables_altered
 from psql_streamer.snapshots import SnapshotState, TableRequest, TableState, Wanted
 
 
@@ -34,6 +35,24 @@ def test_a_snapshot_ends_with_its_last_table() -> None:
     assert snapshot.end_if_done()
     assert snapshot.state is SnapshotState.FAILED
     assert snapshot.reason == "1 of 2 tables were not read; public.b: no key"
+
+
+def test_what_consumers_lack_of_a_table_that_was_begun_anew_is_told_and_survives_json() -> None:
+    table = TableRun("public.b", state=TableState.READING, key=b"7", order="[]", again={b"1": 1})
+    for note in ("altered", "", "altered", "renamed"):
+        table.begin_anew(note)
+    assert (table.key, table.order, table.again, table.notes) == (None, "", {}, ("altered", "renamed"))
+    snapshot = run("one", TableRun("public.a", state=TableState.DONE), table)
+    table.state = TableState.DONE
+    assert snapshot.end_if_done()
+    [found] = decode_runs(json.loads(json.dumps(encode_runs([snapshot], ()))))
+    assert found.encode() == snapshot.encode()
+    assert (found.state, found.reason) == (SnapshotState.DONE, "public.b: renamed")
+    shown = found.show(1.0, found.state, "")
+    assert [one.reason for one in shown.tables] == ["altered; renamed", ""], "the most telling first"
+    assert count_tables_altered(shown) == 1
+    assert found.tables is not None
+    assert found.tables[0].begun_anew == 4
 
 
 def test_what_has_ended_stays_so() -> None:
@@ -67,5 +86,6 @@ def test_uuids_of_rows_are_those_of_their_snapshot_table_and_key() -> None:
     one = compute_row_uuids("s", "public.t", keys)
     assert (one == compute_row_uuids("s", "public.t", keys)).all()
     others = np.concatenate([one, compute_row_uuids("r", "public.t", keys), compute_row_uuids("s", "public.u", keys)])
-    assert len(set(others.tolist())) == 9
+    others = np.concatenate([others, compute_row_uuids("s", "public.t", keys, begun_anew=1)])
+    assert len(set(others.tolist())) == 12
     assert {(value[14:15], value[19:20] in b"89ab") for value in others.tolist()} == {(b"8", True)}

@@ -23,18 +23,19 @@ from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshots import SnapshotRequest, TableState, Wanted
 from sources.snapshot.news import News
 from sources.snapshot.schedule import Schedule
-from sources.snapshot.work import Plan, Read
+from sources.snapshot.work import Look, Plan, Read
 
 RELATION = Relation("16400", "public", "t", (Column("id", PostgresType(23), key=True),), ReplicaIdentity.DEFAULT)
 FENCE = Fence(xmin=100, xmax=100, xip=(), lsn=5000, at_us=0)
 LATER = 100
 
 
-def scheduled(most_held: int = 1 << 20) -> tuple[Schedule[Delivered], Read]:
+def scheduled(most_held: int = 1 << 20, *, look_last: bool = False) -> tuple[Schedule[Delivered], Read]:
     """With the first task of one table."""
-    schedule = Schedule(most_held, lambda: None, News("db1"), Delivered())
+    schedule = Schedule(most_held, lambda: None, News("db1"), Delivered(), look_last=look_last)
     schedule.add(SnapshotRun("one", False, 0.0))
     plan = schedule.wait_for_task(0)
     assert isinstance(plan, Plan)
@@ -117,3 +118,58 @@ def test_a_session_that_is_lost_behind_its_last_task_changes_nothing() -> None:
     assert given(schedule) == [1, 2]
     schedule.give_up(task, reason="the connection was lost")
     assert schedule.show()[0].rows == 2
+
+
+def looked_at() -> tuple[Schedule[Delivered], Look]:
+    """With all rows of the table given, and the look at it behind them."""
+    schedule, task = scheduled(look_last=True)
+    bring(schedule, task, 1, 2, last=True)
+    assert schedule.wait_for_task(0) is None, "rows are held"
+    assert given(schedule) == [1, 2]
+    look = schedule.wait_for_task(0)
+    assert isinstance(look, Look)
+    assert schedule.wait_for_task(0) is None, "one is enough"
+    return schedule, look
+
+
+def test_a_table_ends_when_it_was_looked_at_behind_its_last_rows() -> None:
+    schedule, look = looked_at()
+    assert schedule.show()[0].tables[0].state is TableState.READING
+    schedule.end_looked_at(look)
+    assert schedule.show()[0].tables[0].state is TableState.DONE
+    assert schedule.has_news
+
+
+def test_a_table_whose_look_could_not_be_done_is_looked_at_again() -> None:
+    schedule, look = looked_at()
+    schedule.give_up(look, reason="the connection was lost")
+    assert schedule.show()[0].tables[0].reason == "the connection was lost"
+    again = schedule.wait_for_task(0)
+    assert isinstance(again, Look)
+    schedule.end_looked_at(look)
+    assert schedule.show()[0].tables[0].state is TableState.READING
+    schedule.end_looked_at(again)
+    assert (schedule.show()[0].tables[0].state, schedule.show()[0].tables[0].reason) == (TableState.DONE, "")
+
+
+def test_a_look_from_before_a_pause_says_nothing_of_what_is_read_behind_it() -> None:
+    schedule, look = looked_at()
+    for wanted in (Wanted.PAUSE, Wanted.RUN):
+        schedule.set_requests([SnapshotRequest("one", (), wanted, 0.0)])
+    task = schedule.wait_for_task(0)
+    assert isinstance(task, Read)
+    assert task.after == b"2"
+    schedule.end_looked_at(look)
+    schedule.begin_anew(look, "altered")
+    schedule.give_up(look, refused="altered")
+    assert schedule.show()[0].tables[0].state is TableState.READING
+    assert schedule.show()[0].tables[0].reason == ""
+
+
+def test_a_table_that_was_altered_behind_its_last_rows_is_read_anew() -> None:
+    schedule, look = looked_at()
+    schedule.begin_anew(look, "altered")
+    task = schedule.wait_for_task(0)
+    assert isinstance(task, Read)
+    assert (task.after, task.order) == (None, "")
+    assert schedule.show()[0].tables[0].reason == "altered"

@@ -94,6 +94,7 @@ class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
             TransactionMetadata() if metadata else None,
             moment,
             pa.binary(),
+            begun_anew=given.begun_anew,
         )
 
     def review(self, request: SnapshotRequest) -> None:

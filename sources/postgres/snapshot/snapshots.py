@@ -133,6 +133,7 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
             () if change is None else (change,),
             TransactionMetadata() if metadata else None,
             moment,
+            begun_anew=given.begun_anew,
         )
 
     def stop(self) -> None:
