@@ -66,6 +66,22 @@ def test_a_fast_stream_is_not_left_alone() -> None:
     assert linger.compute_pause_seconds(5.0, _buffered(200), WANTED_BYTES) == 0.0
 
 
+def test_a_small_transaction_in_several_blocks_is_no_fast_stream() -> None:
+    linger = Linger(10_000, longest=1.0)
+    linger.note_block(10.0, 20_000)
+    linger.note_block(10.0 + SLOW_STREAM_BLOCK_SECONDS, 20_000)
+    rest = _buffered(20_000, since=10.004)
+    assert linger.compute_wait_seconds(now=10.01, buffered=rest, wanted=WANTED_BYTES) <= 0.0
+
+
+def test_a_stream_is_fast_as_soon_as_it_has_sent_what_a_fast_one_sends_in_the_time_it_is_measured() -> None:
+    linger = Linger(10_000, longest=1.0)
+    linger.note_block(10.0, 20_000)
+    linger.note_block(10.0 + SLOW_STREAM_BLOCK_SECONDS, int(FAST_STREAM_BYTES_PER_SECOND * LINGER_SECONDS) + 1)
+    more = _buffered(20_000, since=10.004)
+    assert linger.compute_wait_seconds(now=10.01, buffered=more, wanted=WANTED_BYTES) > 0.0
+
+
 def test_a_fast_stream_gathers_larger_blocks() -> None:
     linger = Linger(10_000, longest=1.0)
     _make_fast(linger, now=5.0)
