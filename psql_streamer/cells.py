@@ -105,8 +105,11 @@ class Tuples:
 
     def measure_sizes(self) -> Index:
         """Bytes of the values of each tuple. Where values are Arrow's, each is as large as their average."""
-        bounds = read_offsets(self.values).astype(np.int64)
-        found = np.diff(bounds[self.begins]) if len(self.values) else np.zeros(len(self), np.int64)
+        if isinstance(self.held, PickedValues):
+            bounds = np.append(0, np.cumsum(self.held.measure_each()))
+        else:
+            bounds = read_offsets(self.held).astype(np.int64)
+        found = np.diff(bounds[self.begins])
         for cells in self.typed:
             each = measure_bytes(cells.values) // max(1, len(cells.at))
             found += each * np.diff(np.searchsorted(cells.at, self.begins))

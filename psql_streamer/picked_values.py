@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import measure_lengths
+
 Places: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
 
 
@@ -69,6 +71,13 @@ class PickedValues:
     def count_elements(self) -> int:
         """How many elements the arrays have."""
         return sum(map(len, self.arrays))
+
+    def measure_each(self) -> NDArray[np.int64]:
+        """Bytes of each value; of arrays of the type `binary`."""
+        lengths = np.concatenate([measure_lengths(array) for array in self.arrays])
+        if self.which is None:
+            return lengths
+        return np.append(lengths, 0)[self.which]  # the last one stands for nulls, whose place is -1
 
     def find_nulls(self) -> NDArray[np.bool_] | None:
         """Which values are null; None where none is."""

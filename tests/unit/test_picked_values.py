@@ -31,6 +31,7 @@ def test_values_are_the_same_wherever_they_lie(
     picked, values = of
     assert len(picked) == len(values)
     assert picked.make_array().to_pylist() == values
+    assert picked.measure_each().tolist() == [len(value or b"") for value in values]
     nulls = picked.find_nulls()
     assert [value is None for value in values] == ([False] * len(values) if nulls is None else nulls.tolist())
     assert (nulls is None) == (None not in values)
