@@ -131,7 +131,9 @@ def test_the_first_records_of_a_new_client_do_not_wait_for_its_second_attempt_to
 ) -> None:
     create_topic(kafka, topic_prefix, partitions=partitions)
     shortest = 1.0
-    for _ in range(3):
+    for _ in range(12):
+        if shortest < 0.45:  # beside other load a broker may be met too late; without the meeting it always is
+            break
         with started(kafka, Turns(topic_prefix)) as sink:
             sink.write(replace(BATCH))  # makes the topic known
             sink.write(replace(BATCH))
