@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import inf
 
 from psql_streamer.batching import FAST_STREAM_BYTES_PER_SECOND, SOCKET_GATHER_SECONDS
+from psql_streamer.stream_rate import StreamRate
 
 
 class Gathering:
@@ -18,22 +19,15 @@ class Gathering:
     def __init__(self, most: int, longest: float) -> None:
         self._most = most
         self._longest = min(SOCKET_GATHER_SECONDS, longest)
-        self._measured_since = -inf
-        self._size = 0  # bytes read since then
+        self._rate = StreamRate(self._longest)
         self._due = -inf
 
     def note_read(self, now: float, size: int, unread: bool) -> None:
         """Take into account that `size` bytes were read. unread: more of them wait, which should be read first."""
         self._due = now
-        self._size += size
-        seconds = now - self._measured_since
-        # Over less time than a pause has, a small transaction is as fast as any stream, and its rest would wait.
-        is_fast = self._size > FAST_STREAM_BYTES_PER_SECOND * max(seconds, self._longest)
-        if is_fast and not unread:
-            rate = self._size / max(seconds, 1e-6)
+        rate = self._rate.measure(now, size)
+        if rate is not None and rate > FAST_STREAM_BYTES_PER_SECOND and not unread:
             self._due = now + min(self._longest, self._most / rate)
-        if is_fast or seconds >= self._longest:
-            self._measured_since, self._size = now, 0
 
     def compute_pause_seconds(self, now: float) -> float:
         """Seconds for which the socket may be left alone; 0 or less: none."""

@@ -17,6 +17,7 @@ from psql_streamer.batching import (
     SLOW_STREAM_BLOCK_SECONDS,
     TRANSACTION_REST_SECONDS,
 )
+from psql_streamer.stream_rate import StreamRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,15 @@ class Linger:
         self._rest_seconds = min(TRANSACTION_REST_SECONDS, longest)
         self._interval_seconds = min(SLOW_STREAM_BLOCK_SECONDS, longest)
         self._last_block = -inf
-        self._measured_since = -inf
-        self._size = 0  # bytes of the blocks since then
+        self._rate = StreamRate(LINGER_SECONDS)
         self._fast = False
 
     def note_block(self, now: float, size: int) -> None:
         """Take into account that a block of `size` bytes was handed over."""
         self._last_block = now
-        self._size += size
-        seconds = now - self._measured_since
-        # Over less time, the blocks of one small transaction are as fast as any stream, and its rest would wait.
-        is_fast = self._size > FAST_STREAM_BYTES_PER_SECOND * max(seconds, LINGER_SECONDS)
-        if is_fast or seconds >= LINGER_SECONDS:
-            self._fast, self._measured_since, self._size = is_fast, now, 0
+        rate = self._rate.measure(now, size)
+        if rate is not None:
+            self._fast = rate > FAST_STREAM_BYTES_PER_SECOND
 
     def compute_wait_seconds(self, now: float, buffered: Buffered, wanted: int) -> float:
         """Seconds until what is buffered should go; 0 or less: now. wanted: bytes that were asked for."""

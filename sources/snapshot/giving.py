@@ -41,12 +41,12 @@ class Giver:
             return self._take_keys(run, table, work, chunk, run.check, most_rows, most_bytes)
         return self._take_rows(run, table, work, chunk, most_rows, most_bytes)
 
-    def end_table_if_done(self, run: SnapshotRun, table: TableRun, work: TableWork) -> None:
-        """End a table whose rows were all given."""
+    def end_table_if_done(self, run: SnapshotRun, table: TableRun, work: TableWork, *, looked: bool = False) -> None:
+        """End a table whose rows were all given. looked: and that was looked at behind them."""
         if run.check is not None:
             return
         if table.state is TableState.READING and work.read_all and not work.chunks and not table.again:
-            if self._runs.look_last and not work.looked and not table.keyless:
+            if self._runs.look_last and not looked and not table.keyless:
                 return
             self._runs.end_table(run, table)
             self._runs.news.note_table_done(run, table, time.monotonic() - work.began)

@@ -305,10 +305,10 @@ class Schedule(Generic[G]):
         with self._condition:
             work = self._runs.look_up_work(task.run, task.table)
             if self._is_wanted(task):
-                work.looked, task.table.reason = True, ""
+                task.table.reason = ""
                 self._news.note_wait_over(task.run, task.table.table)
-                self._giver.end_table_if_done(task.run, task.table, work)
-                work.look, work.looked = None, False  # if a row is to be read again, it is looked at again
+                self._giver.end_table_if_done(task.run, task.table, work, looked=True)
+                work.look = None  # if a row is to be read again, it is looked at again
             self._runs.note_change()
         self._wake_source()
 

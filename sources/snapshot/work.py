@@ -36,7 +36,6 @@ class TableWork:
     chunks: deque[Chunk] = field(default_factory=deque)
     outdated: int = 0  # chunks in a row that the stream showed in another shape
     look: object | None = None  # the last one at the table that has been begun, behind its last rows
-    looked: bool = False
 
     @property
     def busy(self) -> bool:
@@ -48,7 +47,7 @@ class TableWork:
             chunk.dropped = True
         self.chunks.clear()
         self.read_key, self.read_all = given, False
-        self.look, self.looked = None, False
+        self.look = None
 
 
 class Plan(NamedTuple):

@@ -470,12 +470,12 @@ def test_nothing_is_prepared_where_arrow_has_large_types(spark: Any) -> None:
 
 
 DAYS = (column("day", 1082, key=True), column("note", 25))
-ODD_DAYS = {0: [b"infinity", b"a"], 1: [b"0044-03-15 BC", b"b"], 2: [b"2024-01-05", b"c"]}
+ODD_DAYS: dict[int, Texts] = {0: [b"infinity", b"a"], 1: [b"0044-03-15 BC", b"b"], 2: [b"2024-01-05", b"c"]}
 
 
 @pytest.mark.parametrize(("on_error", "refusal"), [("stop", "column day"), ("dead-letter", ""), ("null", "key")])
 def test_a_key_that_spark_cannot_hold_does_not_become_null(spark: Any, on_error: str, refusal: str) -> None:
-    given = batch(changes([INSERT] * 3, ODD_DAYS, {}, DAYS))  # type: ignore[arg-type]
+    given = batch(changes([INSERT] * 3, ODD_DAYS, {}, DAYS))
     handler = spark({"onError": on_error}, orders={"coerce": {"day": "timestamp"}})
     if not refusal:
         assert values(only(handler.handle(given)), "note") == [b"c"]
@@ -486,7 +486,7 @@ def test_a_key_that_spark_cannot_hold_does_not_become_null(spark: Any, on_error:
 
 def test_a_key_that_spark_cannot_hold_keeps_its_text_as_a_string(spark: Any) -> None:
     handler = spark({}, orders={"coerce": {"day": "string"}})
-    made = only(handler.handle(batch(changes([INSERT] * 3, ODD_DAYS, {}, DAYS))))  # type: ignore[arg-type]
+    made = only(handler.handle(batch(changes([INSERT] * 3, ODD_DAYS, {}, DAYS))))
     assert values(made, "day") == [b"infinity", b"0044-03-15 BC", b"2024-01-05"]
 
 

@@ -33,6 +33,7 @@ TIERS = [
         "psql_streamer.picked_values",
         "psql_streamer.shown_commands",
         "psql_streamer.snapshots",
+        "psql_streamer.stream_rate",
         "psql_streamer.table_rows",
     },
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},

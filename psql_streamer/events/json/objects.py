@@ -441,12 +441,12 @@ class _Writing:
 
 def drop_absent(tuples: Tuples, present: Index) -> Tuples:
     """Tuples without the cells that they lack; they no longer have one for each column."""
-    before = np.zeros(len(tuples.values) + 1, np.int64)
+    before = np.zeros(len(tuples.picked) + 1, np.int64)
     before[1:][present] = 1
     return Tuples(
         tuples.rows,
         np.cumsum(before)[tuples.begins],
-        tuples.values.take(pa.array(present)),
+        tuples.picked.take(present),
         None,
         tuple(typed.select_cells(present) for typed in tuples.typed),
     )
