@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from psql_streamer.snapshots import SnapshotProgress, SnapshotRequest, SnapshotState, TableRequest
@@ -76,6 +79,23 @@ def holding(database: Database, table: str, awaited: str) -> Consumer:
     consumer.source.set_snapshots([SnapshotRequest("now", (TableRequest(table),), asked_at=1.0)])
     wait_for(lambda: bool(database.query(_CHUNK_IS_HELD)), "a chunk to be read", 20)
     return consumer
+
+
+@contextmanager
+def reading_or_holding(database: Database, held: bool) -> Iterator[Consumer]:
+    """A snapshot of `t`, which has given 200 rows, or whose only chunk waits for the stream; done behind the block."""
+    if held:
+        consumer = holding(database, "public.t", "INSERT INTO t VALUES (900, 'awaited')")
+    else:
+        consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
+    try:
+        while not held and consumer.fold.reads < 200:
+            consumer.read()
+        yield consumer
+        consumer.until_done()
+        consumer.until_level(database)
+    finally:
+        consumer.source.stop()
 
 
 def require_no_other_rows(consumer: Consumer, database: Database, table: str) -> None:
@@ -162,18 +182,8 @@ def test_a_table_that_gets_another_name_is_read_from_its_beginning_under_that_an
     database: Database, altered: str, name: str, held: bool
 ) -> None:
     database.execute(_TABLE + "CREATE PUBLICATION p FOR TABLE t")
-    if held:
-        consumer = holding(database, "public.t", "INSERT INTO t VALUES (900, 'awaited')")
-    else:
-        consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while not held and consumer.fold.reads < 200:
-            consumer.read()
+    with reading_or_holding(database, held) as consumer:
         database.execute(altered)
-        consumer.until_done()
-        consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     [shown] = consumer.source.list_snapshots()
     assert shown.state is SnapshotState.DONE
     assert f"public.t is called {name} now" in shown.reason
@@ -210,18 +220,8 @@ def test_a_table_of_which_other_rows_or_columns_are_published_meanwhile_is_read_
     if database.version < 15:
         pytest.skip("row filters and column lists came with PostgreSQL 15")
     database.execute(_TABLE + f"CREATE PUBLICATION p FOR TABLE {before}")
-    if held:
-        consumer = holding(database, "public.t", "INSERT INTO t VALUES (900, 'awaited')")
-    else:
-        consumer = started(database, chunkRows=50, chunkBytes=1000, parallel=1)
-    try:
-        while not held and consumer.fold.reads < 200:
-            consumer.read()
+    with reading_or_holding(database, held) as consumer:
         database.execute(f"ALTER PUBLICATION p SET TABLE {after}")
-        consumer.until_done()
-        consumer.until_level(database)
-    finally:
-        consumer.source.stop()
     require_told(consumer.source.list_snapshots()[0], "t")
     rows = consumer.fold.tables["public.t"]
     where = " WHERE id > 100" if "WHERE" in after else ""
