@@ -131,7 +131,7 @@ CASES = (
     Case(
         "text-10kb",
         "a text of 10 kB a row",
-        Drain(_one(TEXTS_10_KB, 25_000), 10_000),
+        Drain(_one(TEXTS_10_KB, 100_000), 10_000),
         (at_least(0.4, "part"), _MEMORY),
         quick=True,
     ),
