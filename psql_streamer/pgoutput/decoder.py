@@ -151,7 +151,10 @@ class Decoder:
         return relation, SchemaChange(relation, before, 0, 0, 0)
 
     def decode(
-        self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32], received_at: float = 0.0
+        self,
+        data: bytes | bytearray | memoryview,
+        offsets: Sequence[int] | NDArray[np.uint32],
+        received_at: float = 0.0,
     ) -> Batch:
         """One block of whole frames; received_at goes into the Batch.
 
@@ -164,7 +167,9 @@ class Decoder:
             else self._decode_few(few, len(data), received_at)
         )
 
-    def _read_few(self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32]) -> FewFrames | None:
+    def _read_few(
+        self, data: bytes | bytearray | memoryview, offsets: Sequence[int] | NDArray[np.uint32]
+    ) -> FewFrames | None:
         """A small block whose transactions begin and end in it, if nothing of them is durable, and nobody counts."""
         if len(offsets) > batching.FEW_FRAMES or len(data) > batching.FEW_BYTES:
             return None
@@ -194,7 +199,7 @@ class Decoder:
         )
 
     def _decode_any(
-        self, data: bytes | bytearray, offsets: Sequence[int] | NDArray[np.uint32], received_at: float
+        self, data: bytes | bytearray | memoryview, offsets: Sequence[int] | NDArray[np.uint32], received_at: float
     ) -> Batch:
         frames = self._read_frames(Wire(data), np.asarray(offsets, dtype=np.int64))
         keep = self._select_undelivered(frames)

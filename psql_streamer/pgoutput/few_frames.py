@@ -46,7 +46,7 @@ class FewFrames:
     alive: int = 0
 
 
-def read_few(data: bytes | bytearray, starts: Sequence[int], shapes: SessionShapes) -> FewFrames | None:
+def read_few(data: bytes | bytearray | memoryview, starts: Sequence[int], shapes: SessionShapes) -> FewFrames | None:
     """The frames that begin at these places; None when they are not such a block. No transaction may be open."""
     try:
         return _Reading(bytes(data), shapes).read(starts)

@@ -25,6 +25,8 @@ _COPY_DATA = ord("d")
 _COMMIT = ord("C")
 _KEEPALIVE_LENGTH = _KEEPALIVE.size - 1
 _LONGEST_MESSAGE_BYTES = 0x3FFF_FFFE  # PQ_LARGE_MESSAGE_LIMIT: PostgreSQL source, src/include/libpq/libpq.h
+_COPIED_BYTES = 64 << 10  # a block as small as this is copied out of the buffer
+_MOST_SPARE_BYTES = 16 << 20  # the largest buffer that is used again: a single message may have 1 GB
 _CONTROL = frozenset(b"ENSAcCZ")  # error, notice, parameter, notification, copy done, command complete, ready
 
 
@@ -32,7 +34,7 @@ _CONTROL = frozenset(b"ENSAcCZ")  # error, notice, parameter, notification, copy
 class Block:
     """Whole frames, back to back in `data`; `offsets` says where each begins."""
 
-    data: bytes | bytearray
+    data: bytes | memoryview
     offsets: array[int]
 
 
@@ -55,7 +57,9 @@ class FrameBuffer:
         self.received = 0
         self.reply_requested = False
         self.controls: list[Control] = []
-        self._bytes = bytearray()
+        self._bytes = bytearray()  # has what was fed up to _end, and room behind it
+        self._end = 0
+        self._spare = bytearray()
         self._offsets = array("I")
         self._whole = 0  # up to here the buffer holds whole frames
 
@@ -78,7 +82,20 @@ class FrameBuffer:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take the next bytes of the stream. ProtocolError if they cannot be a backend message."""
-        self._bytes += data
+        with self.make_room(len(data)) as room:
+            room[:] = data
+        self.note_fed(len(data))
+
+    def make_room(self, size: int) -> memoryview:
+        """Where the next `size` bytes of the stream may be written. It has to be released before the next call."""
+        lacking = self._end + size - len(self._bytes)
+        if lacking > 0:
+            self._bytes += bytes(max(lacking, len(self._bytes) >> 3))
+        return memoryview(self._bytes)[self._end : self._end + size]
+
+    def note_fed(self, size: int) -> None:
+        """The first `size` bytes of the room are there now. ProtocolError if they cannot be a backend message."""
+        self._end += size
         self._walk()
 
     def take(self, max_bytes: int, max_frames: int) -> Block | None:
@@ -95,19 +112,31 @@ class FrameBuffer:
         self._offsets = array("I", [offset - cut for offset in offsets[count:]])
         return Block(data, offsets[:count])
 
-    def _cut(self, cut: int) -> bytearray:
+    def give_back(self, block: Block) -> None:
+        """A block is not needed any more: its memory may be used again."""
+        if isinstance(block.data, memoryview):
+            memory = block.data.obj
+            block.data.release()
+            if isinstance(memory, bytearray) and len(memory) <= _MOST_SPARE_BYTES:
+                self._spare = memory
+
+    def _cut(self, cut: int) -> bytes | memoryview:
         """The bytes up to there leave the buffer. The smaller part is copied: mostly less than a frame stays."""
-        if 2 * cut < len(self._bytes):
-            data = self._bytes[:cut]
-            del self._bytes[:cut]
-            return data
-        data, self._bytes = self._bytes, self._bytes[cut:]
-        del data[cut:]
-        return data
+        held, rest = self._bytes, self._end - cut
+        if cut <= max(_COPIED_BYTES, rest):
+            copied = bytes(memoryview(held)[:cut])
+            held[:rest] = held[cut : self._end]
+            self._end = rest
+            return copied
+        self._bytes, self._spare, self._end = self._spare, bytearray(), 0
+        with memoryview(held)[cut : cut + rest] as behind, self.make_room(rest) as room:
+            room[:] = behind
+        self._end = rest
+        return memoryview(held)[:cut]
 
     def _walk(self) -> None:
         """The loop that every message passes; what is rare is dealt with elsewhere."""
-        buffer, position, end = self._bytes, self._whole, len(self._bytes)
+        buffer, position, end = self._bytes, self._whole, self._end
         unpack, append = _FRAME.unpack_from, self._offsets.append
         last = position
         while position + 5 <= end:
@@ -137,12 +166,13 @@ class FrameBuffer:
             self.reply_requested |= bool(reply)
 
     def _take_control(self, position: int, kind: int, length: int) -> int:
-        """Cut one message out of the buffer; the buffer's new length, or -1 when it is not whole yet."""
+        """Cut one message out of the buffer; where the buffer ends then, or -1 when the message is not whole yet."""
         if kind not in _CONTROL or not 4 <= length <= _LONGEST_MESSAGE_BYTES:
             raise ProtocolError(f"unexpected message type {chr(kind)!r} (length {length}) in the replication stream")
         end = position + 1 + length
-        if end > len(self._bytes):
+        if end > self._end:
             return -1
         self.controls.append(Control(chr(kind), bytes(self._bytes[position + 5 : end])))
-        del self._bytes[position:end]
-        return len(self._bytes)
+        self._bytes[position : position + self._end - end] = self._bytes[end : self._end]
+        self._end -= end - position
+        return self._end

@@ -30,7 +30,7 @@ Index = NDArray[np.int64]
 class Wire:
     """A buffer of frames, with big-endian integers to be read at any byte, for many places at once."""
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self.data = data
         self.arrow = pa.py_buffer(data)
         self.u8 = np.frombuffer(data, np.uint8)

@@ -73,7 +73,7 @@ class SinkRunner:
             BoundedQueue[Item](limit, join=_join_by_source),
             *(BoundedQueue[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
         ]
-        self._ahead = handlers[0].batches_at_once if handlers else 1
+        self._ahead = handlers[0].batches_at_once - 1 if handlers else 1
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
             for place, handler in enumerate(handlers)

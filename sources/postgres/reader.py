@@ -24,7 +24,7 @@ from psql_streamer.batching import CONFIRM_SECONDS, LINGER_BYTES, READER_NAP_SEC
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.gathering import Gathering
 from psql_streamer.linger import Buffered, Linger
-from psql_streamer.pgoutput.frames import FrameBuffer
+from psql_streamer.pgoutput.frames import Block, FrameBuffer
 from psql_streamer.shown_commands import remember_file
 from sources.postgres.replication import Identity, Stream, connect, identify, open_stream, start_command
 
@@ -111,6 +111,7 @@ class _Reader:
         self._wanted = 0  # bytes that the parent asked for, 0: nothing
         started = json.dumps(walsender).encode()
         self._output = [memoryview(MESSAGE.pack(STARTED, len(started)) + started)]  # what is not sent yet
+        self._block: Block | None = None  # that is among it
         self._commands = bytearray()
         self._buffered_since = 0.0
         self._unread = True  # whether more may wait than was read
@@ -232,7 +233,7 @@ class _Reader:
         if not self._output and self._wanted and len(self._frames):
             if self._linger.compute_wait_seconds(now, self._measure_buffered(), self._wanted) > 0:
                 return
-            self._output = [memoryview(piece) for piece in self._take_message(now)]
+            self._output = self._take_message(now)
         if self._output:
             with contextlib.suppress(BlockingIOError):
                 self._drop(self._parent.sendmsg(self._output))
@@ -243,9 +244,12 @@ class _Reader:
             sent -= len(self._output.pop(0))
         if sent:
             self._output[0] = self._output[0][sent:]
+        if not self._output and self._block is not None:
+            self._frames.give_back(self._block)
+            self._block = None
 
-    def _take_message(self, now: float) -> tuple[bytes, bytes | bytearray]:
-        block = self._frames.take(self._wanted, self._settings.block_frames)
+    def _take_message(self, now: float) -> list[memoryview]:
+        self._block = block = self._frames.take(self._wanted, self._settings.block_frames)
         assert block is not None  # noqa: S101 - the caller saw that there are frames
         self._wanted = 0
         self._buffered_since = now
@@ -253,7 +257,7 @@ class _Reader:
         head = BLOCK.pack(self._frames.received, len(block.offsets))
         offsets = block.offsets.tobytes()
         size = len(head) + len(offsets) + len(block.data)
-        return MESSAGE.pack(BLOCK_READY, size) + head + offsets, block.data
+        return [memoryview(MESSAGE.pack(BLOCK_READY, size) + head + offsets), memoryview(block.data)]
 
 
 def _read_settings(parent: socket.socket) -> Settings:

@@ -160,7 +160,6 @@ class RawStream:
         self._socket.setblocking(False)
         self.gather_bytes = let_messages_gather(self._socket)
         self._unsent = bytearray()
-        self._piece = bytearray(SOCKET_RECEIVE_BYTES)
         query = command.encode() + b"\0"
         self._send(b"Q" + struct.pack(">I", 4 + len(query)) + query)
         self._surplus = self._wait_for_copy(deadline)
@@ -188,14 +187,15 @@ class RawStream:
 
     def _receive_into(self, frames: FrameBuffer) -> int:
         try:
-            count = self._socket.recv_into(self._piece)
+            with frames.make_room(SOCKET_RECEIVE_BYTES) as room:
+                count = self._socket.recv_into(room)
         except BlockingIOError:
             return 0
         except OSError as error:
             raise SourceUnavailable(f"the connection to the server was lost ({error.strerror})") from None
         if count == 0:
             raise SourceUnavailable("the server closed the connection")
-        frames.feed(memoryview(self._piece)[:count])
+        frames.note_fed(count)
         return count
 
     def _send(self, data: bytes) -> None:

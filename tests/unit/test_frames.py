@@ -72,6 +72,51 @@ def test_what_is_fed_may_change_afterwards() -> None:
     assert taken_frames(buffer) == [[ROW]]
 
 
+def long_row(value: int) -> bytes:
+    """A frame that is too long for its block to be copied out of the buffer."""
+    return wire.copy_data(wire.xlog_data(wire.insert(16400, [bytes([value]) * 100_000])))
+
+
+def test_the_memory_of_blocks_that_are_given_back_is_used_again() -> None:
+    buffer = FrameBuffer()
+    memories = set()
+    for value in range(6):
+        buffer.feed(long_row(value))
+        buffer.feed(KEEPALIVE[:7])  # the rest comes with the next turn
+        block = buffer.take(UNLIMITED, UNLIMITED)
+        assert block is not None
+        assert isinstance(block.data, memoryview)
+        memories.add(id(block.data.obj))
+        assert bytes(block.data) == (KEEPALIVE if value else b"") + long_row(value)
+        buffer.give_back(block)
+        buffer.feed(KEEPALIVE[7:])
+    assert len(memories) == 2
+
+
+@given(
+    frames=st.lists(st.one_of(st.just(KEEPALIVE), st.integers(0, 255).map(long_row)), min_size=1, max_size=12),
+    piece=st.integers(1, 250_000),
+    max_frames=st.integers(1, 4),
+    data=st.data(),
+)
+def test_blocks_that_are_given_back_late_or_never_keep_their_frames(
+    frames: list[bytes], piece: int, max_frames: int, data: st.DataObject
+) -> None:
+    stream = memoryview(b"".join(frames))
+    buffer, held, found = FrameBuffer(), [], []
+    for at in range(0, len(stream), piece):
+        buffer.feed(stream[at : at + piece])
+        if (block := buffer.take(UNLIMITED, max_frames)) is not None:
+            held.append(block)
+        if held and data.draw(st.booleans()):
+            block = held.pop(0)
+            found.append(bytes(block.data))
+            buffer.give_back(block)
+    found += (bytes(block.data) for block in held)
+    found += chain(*taken_frames(buffer))
+    assert b"".join(found) == stream
+
+
 @given(frames=frame_lists, max_frames=st.integers(1, 5))
 def test_a_block_holds_as_many_frames_as_asked_for(frames: list[bytes], max_frames: int) -> None:
     buffer = FrameBuffer()
