@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 import psycopg2
 from psycopg2.extensions import cursor
 
 from psql_streamer.checkpoint.store import Store
+from tests.background_writer import BackgroundWriter
 from tests.database import Database
 from tests.fold import Row, Tables, commit_of, parse
 from tests.kafka_reader import Record
@@ -33,50 +30,23 @@ def make_tables(database: Database, rows: int) -> None:
     database.execute(f"CREATE PUBLICATION p FOR TABLE {', '.join(TABLES)}")
 
 
-class RowLoad:
-    """Changes rows of all tables from a thread of its own, from `with` to its end or to `stop`.
+class RowLoad(BackgroundWriter):
+    """Changes rows of all tables.
 
     inserted: rows, new ones and those under a new key, that were written, whether or not they were committed.
     """
 
+    errors = psycopg2.Error
+
     def __init__(self, database: Database, rows: int, seed: int = 0, pause: float = 0.005) -> None:
+        super().__init__(pause, seed)
         self.inserted = 0
         self._database = database
         self._rows = rows
-        self._pause = pause
-        self._random = random.Random(seed)
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="row load", daemon=True)
 
-    def stop(self) -> None:
-        """Return when nothing is written any more; raises what the thread failed with."""
-        self._stopping.set()
-        self._thread.join(60)
-        if self._failure is not None:
-            raise self._failure
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    self._write()
-                except psycopg2.Error as error:
-                    if error.pgcode and not error.pgcode.startswith(_AWAY):
-                        raise
-                    self._stopping.wait(0.05)
-        except BaseException as error:
-            self._failure = error
+    def _is_away(self, error: Exception) -> bool:
+        code = error.pgcode if isinstance(error, psycopg2.Error) else None
+        return not code or code.startswith(_AWAY)
 
     def _write(self) -> None:
         with self._database.session() as session, session.cursor() as at:
