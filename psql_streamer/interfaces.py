@@ -527,6 +527,22 @@ class Transaction:
     consumed: Callable[[], Sequence[ConsumedOffsets]] = tuple
 
 
+class SinkMemory(Protocol):
+    """What a sink remembers over restarts: texts by name, beside the positions. From any thread, while it is started.
+
+    It is for what is told to the operator. How far a sink has come is remembered by the service.
+    """
+
+    def read(self) -> Mapping[str, str]:
+        """All of them."""
+
+    def put(self, texts: Mapping[str, str]) -> None:
+        """Remember more, or others; on return they are on disk, which may take a while: not for a thread that writes.
+
+        An empty text is forgotten. Raises StoreError.
+        """
+
+
 class Sink(ABC):
     """Makes batches durable.
 
@@ -545,6 +561,9 @@ class Sink(ABC):
     def wants_transaction_metadata(self) -> bool:
         """Whether it reads what Source.provide_transaction_metadata is about."""
         return self.options.wants_transaction_metadata
+
+    def attach(self, memory: SinkMemory) -> None:
+        """Where it may remember something. Called before `start`, and once; not for a sink that is only checked."""
 
     @abstractmethod
     def check(self) -> Iterable[Finding]:
@@ -637,9 +656,9 @@ class Sink(ABC):
         """Counters for /stats, by names of the sink's own.
 
         Names that metrics read; a value of another type is in /stats alone. Numbers: events, bytes, batches,
-        dead_lettered, excluded, uncompressed, transactions, transactions_written_again, request_bytes. Numbers, or
-        numbers by names: skipped (table -> changes), nulled (column -> values). The service has queue_bytes and
-        queue_limit_bytes.
+        dead_lettered, excluded, uncompressed, transactions, transactions_written_again, request_bytes,
+        topics_made_again. Numbers, or numbers by names: skipped (table -> changes), nulled (column -> values). The
+        service has queue_bytes and queue_limit_bytes.
         """
 
     def set_debug(self, on: bool) -> None:

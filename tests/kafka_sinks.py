@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from psql_streamer.errors import SinkError, SinkUnavailable
 from psql_streamer.events.records import Records
+from psql_streamer.interfaces import SinkMemory
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, RowOp, SourceInfo
 from psql_streamer.pgoutput.wal_position import WalPosition
@@ -68,8 +69,12 @@ def options(bootstrap: str, **section: Any) -> KafkaSinkOptions:
 
 
 @contextmanager
-def started(bootstrap: str, encoder: Canned | None, **section: Any) -> Iterator[KafkaSink]:
+def started(
+    bootstrap: str, encoder: Canned | None, memory: SinkMemory | None = None, **section: Any
+) -> Iterator[KafkaSink]:
     sink = KafkaSink("kafka1", options(bootstrap, **section), encoder)
+    if memory is not None:
+        sink.attach(memory)
     sink.start()
     try:
         yield sink

@@ -1,5 +1,5 @@
 """The position store: LMDB, on disk before `put` returns. One record a source, the shapes of its tables there, and the
-snapshots that were asked of it."""
+snapshots that were asked of it; and what sinks remember."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from psql_streamer.shown_commands import show_command
 log = logging.getLogger("psql_streamer.pipeline")
 
 _POSITIONS, _RELATIONS, _SNAPSHOTS, _META = b"positions", b"relations", b"snapshots", b"meta"
+_SINKS = b"sinks"
 _FORMAT_KEY = b"format"
 _LINEAGE = "lineage:"
-_DATABASES = 4
+_DATABASES = 5
 _MODE = 0o600
 
 _NO_FILE = (0, 0)
@@ -57,6 +59,7 @@ class Store:
         self._relations: Any = None
         self._meta: Any = None
         self._snapshots: Any = None  # None: a file that is only read has none
+        self._sinks: Any = None
         self._owner = -1
         self._file = _NO_FILE
         self._lost: StoreError | None = None
@@ -80,6 +83,7 @@ class Store:
             self._relations = self._environment.open_db(_RELATIONS)
             self._snapshots = self._environment.open_db(_SNAPSHOTS)
             self._meta = self._environment.open_db(_META)
+            self._sinks = self._environment.open_db(_SINKS)
             if written < FORMAT:
                 self._write_format()
             self._file = _identify(self._path)
@@ -175,6 +179,26 @@ class Store:
                 transaction.put(_make_lineage_key(source), lineage.encode(), db=self._meta)
             else:
                 transaction.delete(_make_lineage_key(source), db=self._meta)
+
+    def read_sink(self, sink: str) -> dict[str, str]:
+        """What a sink remembers, by name."""
+        prefix = _make_key(sink, "")
+        with self._environment.begin(db=self._sinks) as transaction, transaction.cursor() as cursor:
+            cursor.set_range(prefix)
+            of_sink = takewhile(lambda one: bytes(one[0]).startswith(prefix), cursor)
+            return {bytes(key)[len(prefix) :].decode(): bytes(value).decode() for key, value in of_sink}
+
+    def put_sink(self, sink: str, texts: Mapping[str, str]) -> None:
+        """Remember texts of a sink by name, and forget those that are empty; on return that is on disk.
+
+        From any thread; StoreError while the file is not open.
+        """
+        with self._begin_transaction() as transaction:
+            for name, text in texts.items():
+                if text:
+                    transaction.put(_make_key(sink, name), text.encode(), db=self._sinks)
+                else:
+                    transaction.delete(_make_key(sink, name), db=self._sinks)
 
     def forget(self, source: str) -> bool:
         """Remove a source's record, its tables' shapes and what was asked of it; whether there was anything."""

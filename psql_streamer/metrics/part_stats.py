@@ -171,6 +171,13 @@ PART_STATS = (
         "sink_request_bytes",
         "The most bytes of a request, where a topic takes no larger ones.",
     ),
+    PartStat(
+        "sink",
+        "topics_made_again",
+        CounterMetricFamily,
+        "sink_topics_made_again",
+        "Topics that were deleted and made again since they were last written to.",
+    ),
     PartStat("sink", "queue_bytes", GaugeMetricFamily, "queue_bytes", "Memory of the batches that wait for the sink."),
     PartStat("sink", "queue_limit_bytes", GaugeMetricFamily, "queue_limit_bytes", "The limit of queue_bytes."),
     PartStat("sink", "dead_lettered", CounterMetricFamily, "dead_lettered", "Records in the dead-letter topic."),

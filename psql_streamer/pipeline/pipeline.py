@@ -20,6 +20,7 @@ from functools import partial
 from psql_streamer import logs
 from psql_streamer.bounded import Call
 from psql_streamer.checkpoint.checkpointer import Checkpointer
+from psql_streamer.checkpoint.sink_memory import StoredSinkMemory
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError, StoreError
@@ -243,8 +244,10 @@ class Pipeline(Service):
         return [*self._sources.values(), *self._sinks]
 
     def _make_sink_runner(self, name: str, metrics: Metrics) -> SinkRunner:
+        part = self._config.sinks[name].build()
+        part.attach(StoredSinkMemory(self._store, name))
         return SinkRunner(
-            self._config.sinks[name].build(),
+            part,
             self._config.build_handlers(name),
             metrics,
             self._lifecycle,

@@ -20,6 +20,7 @@ from psql_streamer.interfaces import (
     KeysRequest,
     Published,
     Sink,
+    SinkMemory,
     Status,
     TopicsRead,
     Transaction,
@@ -70,6 +71,7 @@ class KafkaSink(Sink):
         self._written_topics: WrittenTopics | None = None
         self._unfinished: Unfinished | None = None
         self._transactions: Transactions | None = None
+        self._memory: SinkMemory | None = None
         self._debug = options.debug
         self._log = logging.getLogger(f"psql_streamer.sink.{name}")
         self._writer = BatchWriter(options, self._encoder, self._log)
@@ -79,6 +81,10 @@ class KafkaSink(Sink):
         self._skipped = NameCounts(_MOST_NAMES)
         self._skipped_messages = NameCounts(MOST_PREFIXES)
         self._nulled = NameCounts(_MOST_NAMES)
+
+    def attach(self, memory: SinkMemory) -> None:
+        """See Sink.attach. It keeps the ids of topics, by their names."""
+        self._memory = memory
 
     def check(self) -> Iterable[Finding]:
         """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
@@ -110,7 +116,6 @@ class KafkaSink(Sink):
             create=options.create_topics,
             admin=self._make_admin,
         )
-        self._written_topics = WrittenTopics(self._make_admin, options.timeout, options.rebalance_interval, self._log)
         try:
             self._delivery.read_metadata(None, options.timeout)
             if self._transactions is not None:
@@ -119,6 +124,10 @@ class KafkaSink(Sink):
             self.stop()
             self._state = Status(False, str(error))
             raise
+        self._written_topics = WrittenTopics(
+            self._make_admin, options.timeout, options.rebalance_interval, self._memory, self._log
+        )
+        self._written_topics.start()
         self._state = Status(True, "started, nothing written yet")
 
     def write(self, batch: Batch) -> None:
@@ -194,18 +203,22 @@ class KafkaSink(Sink):
         """See Sink.stop."""
         if self._delivery is not None:
             self._delivery.close()
+        if self._written_topics is not None:
+            self._written_topics.stop()
         self._delivery = self._topics = self._written_topics = self._unfinished = self._transactions = None
         self._encoder.stop()
 
     def status(self) -> Status:
-        """Whether the last write worked."""
-        return self._state
+        """Whether the last write worked; and what consumers lack of topics that were made again."""
+        watched, state = self._written_topics, self._state  # a stop may come beside it
+        losses = "" if watched is None else watched.describe_losses()
+        return Status(state.ok, f"{state.reason}; {losses}") if losses else state
 
     def stats(self) -> Stats:
         """events and bytes acknowledged, batches, dead_lettered, uncompressed records, retries; with exactlyOnce
         transactions and transactions_written_again; excluded and, by table, skipped: changes that have no topic, as it
         was wanted or for want of a rule; nulled: values that the format cannot hold, by column; request_bytes: the most
-        that a request has, where a topic takes no larger ones.
+        that a request has, where a topic takes no larger ones; topics_made_again: those that were found to be others.
 
         Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
@@ -216,7 +229,10 @@ class KafkaSink(Sink):
         delivery = self._delivery
         smaller = None if delivery is None else delivery.lowered_request_bytes
         lowered = {} if smaller is None else {"request_bytes": smaller}
-        return {**self._counts, **given_up, **lowered, "skipped": skipped, "nulled": self._nulled.copy_counts()}
+        watched = self._written_topics
+        made_again = {"topics_made_again": 0 if watched is None else watched.made_again}
+        named = {"skipped": skipped, "nulled": self._nulled.copy_counts()}
+        return {**self._counts, **given_up, **lowered, **made_again, **named}
 
     def set_debug(self, on: bool) -> None:
         """With debug, a line per batch."""

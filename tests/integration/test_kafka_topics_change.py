@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from psql_streamer.checkpoint.sink_memory import StoredSinkMemory
+from psql_streamer.checkpoint.store import Store
 from psql_streamer.errors import SinkUnavailable
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import BATCH, Canned, Row, create_topic, started, wait_until, write_until_it_works
@@ -74,14 +78,43 @@ def test_a_topic_that_brokers_make_again_under_the_sink_is_told_of(
     assert caplog.text.count("was deleted and made again") == 1
 
 
+def test_a_topic_that_was_made_again_while_the_service_was_stopped_is_told_of_before_anything_is_written(
+    kafka: str, topic_prefix: str, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, other = create_topic(kafka, topic_prefix), create_topic(kafka, f"{topic_prefix}.other")
+    encoder = Canned([*rows(topic), (other, b"k", b"v")])
+    with started(kafka, encoder, memory=StoredSinkMemory(store, "kafka1")) as sink:
+        write_until_asked(sink)
+        assert sink.stats()["topics_made_again"] == 0
+    delete_topic(kafka, topic)
+    create_topic(kafka, topic)
+    with started(kafka, encoder, memory=StoredSinkMemory(store, "kafka1")) as sink:
+        wait_until(lambda: "was deleted and made again" in sink.status().reason)
+        assert sink.stats()["topics_made_again"] == 1
+        assert f'topic "{topic}" was deleted and made again' in sink.status().reason
+        assert "psql-streamer snapshot start" in sink.status().reason
+        assert sink.status().ok
+        sink.write(BATCH)
+        assert sink.status().reason.startswith("wrote up to")
+        assert "was deleted and made again" in sink.status().reason
+    with started(kafka, encoder, memory=StoredSinkMemory(store, "kafka1")) as sink:
+        write_until_asked(sink)
+        assert sink.stats()["topics_made_again"] == 0, "it is told of once"
+    assert caplog.text.count("was deleted and made again") == 1
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "positions")
+    opened.open()
+    yield opened
+    opened.close()
+
+
 def write_until_asked(sink: Any) -> None:
     """Until the sink knows which topics it writes to."""
-
-    def knows() -> bool:
-        write_until_it_works(sink)
-        return bool(sink._written_topics._ids)
-
-    wait_until(knows)
+    write_until_it_works(sink)
+    wait_until(lambda: len(sink._written_topics._ids) > 1 and not sink._written_topics._new)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 6])

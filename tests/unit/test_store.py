@@ -45,6 +45,22 @@ def test_a_position_is_there_after_the_file_was_closed_and_opened_again(tmp_path
     store.close()
 
 
+def test_what_a_sink_remembers_is_its_own_and_is_there_after_the_file_was_opened_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    assert store.read_sink("kafka1") == {}
+    store.put_sink("kafka1", {"": "cluster", "orders": "1", "gone": "2"})
+    store.put_sink("kafka", {"orders": "3"})
+    store.put_sink("kafka1", {"orders": "4", "gone": "", "never": ""})
+    store.close()
+    with pytest.raises(StoreError, match="is not open"):
+        store.put_sink("kafka1", {"orders": "5"})
+    store.open()
+    assert store.read_sink("kafka1") == {"": "cluster", "orders": "4"}
+    assert store.read_sink("kafka") == {"orders": "3"}
+    store.close()
+
+
 @pytest.mark.behaviour("R3")
 def test_a_position_survives_a_process_that_is_killed_right_after_it_was_stored(tmp_path: Path) -> None:
     path = tmp_path / "positions.lmdb"
