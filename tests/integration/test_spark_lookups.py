@@ -18,7 +18,7 @@ from psql_streamer.interfaces import Published, Severity
 from psql_streamer.model import ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.lookups import lookup as lookup_module
-from psql_streamer.spark.lookups import refreshing
+from psql_streamer.spark.lookups import reading, refreshing
 from psql_streamer.spark.options import SparkOptions
 from sources.postgres.source import PostgresSource
 from tests.columns import postgres_table
@@ -268,6 +268,72 @@ def test_a_csv_that_does_not_fit_its_schema_is_not_read_as_nulls(with_lookups: A
     assert not status.ok
     assert "Spark ended with" in status.reason
     assert "secretvalue" not in status.reason
+
+
+OTHER_ORDER = "segment,name\ngold,ann\n"
+
+
+def test_a_csv_whose_header_has_the_columns_in_another_order_than_the_schema_is_refused(
+    with_lookups: Any, csv: Path
+) -> None:
+    csv.write_text(OTHER_ORDER)
+    handler = with_lookups(of_csv(csv, schema="name STRING, segment STRING", refresh="50ms"), orders=JOINED)
+    reason = handler.status().reason
+    assert "Header: segment, name Schema: name, segment" in reason
+    assert "enforceSchema = true" in reason
+    replace(csv, SEGMENTS)
+    until(lambda: handler.status().ok, "the files to be read again")
+    assert segments_of(handler) == [b"gold", None, None]
+
+
+@pytest.mark.parametrize("most", [200_000, 1], ids=["kept by the service", "kept by Spark"])
+def test_files_of_a_folder_whose_headers_differ_are_refused(
+    with_lookups: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(reading, "_MOST_COLLECTED_ROWS", most)
+    (tmp_path / "part-0.csv").write_text(SEGMENTS)
+    (tmp_path / "part-1.csv").write_text("segment,name\n" + "tin,bob\n" * 100)
+    handler = with_lookups(of_csv(tmp_path), orders=JOINED)
+    assert "CSV header does not conform to the schema" in handler.status().reason
+
+
+@pytest.mark.parametrize(
+    ("written", "section"),
+    [
+        ("a,b\nann,gold\n", {"options": {"Header": "TRUE", "enforceschema": True}}),
+        ("NAME,Segment\nann,gold\n", {}),
+        ("ann,gold\n", {"options": {"header": False}}),
+    ],
+    ids=["names do not count", "the case does not count", "there is no header"],
+)
+def test_a_csv_whose_header_is_not_to_be_the_schema_is_read_by_the_order_of_its_columns(
+    with_lookups: Any, csv: Path, written: str, section: dict[str, Any]
+) -> None:
+    csv.write_text(written)
+    lookups = {"segments": of_csv(csv, schema="name STRING, segment STRING")["segments"] | section}
+    assert segments_of(with_lookups(lookups, orders=JOINED)) == [b"gold", None, None]
+
+
+@pytest.mark.parametrize("header", [",name,segment", "name,segment,name"], ids=["without a name", "the same twice"])
+def test_a_csv_of_whose_columns_spark_makes_the_names_is_read(with_lookups: Any, csv: Path, header: str) -> None:
+    csv.write_text(f"{header}\n1,ann,gold\n")
+    of_spark = "_c0" if header.startswith(",") else "name0"
+    handler = with_lookups(of_csv(csv), orders={"sql": f"SELECT c.id, s.{of_spark} AS n FROM changes c, segments s"})
+    assert values(only(handler.handle(batch(shop()))), "n") == [b"1"] * 3
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_a_name_of_a_schema_that_files_do_not_have_is_told_of(
+    with_lookups: Any, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / f"segments.{kind}"
+    if kind == "json":
+        path.write_text(json.dumps({"segment": "gold", "name": "ann"}))
+    else:
+        pyarrow.parquet.write_table(pa.table({"segment": ["gold"], "name": ["ann"]}), path)
+    lookup = {"kind": kind, "path": str(path), "schema": "name STRING, segment STRING, sgement STRING"}
+    assert segments_of(with_lookups({"segments": lookup}, orders=JOINED)) == [b"gold", None, None]
+    assert "lookup segments: of its schema sgement has no value in any row" in caplog.text
 
 
 @pytest.mark.parametrize("schema", [{}, {"schema": "name string, segment string"}])

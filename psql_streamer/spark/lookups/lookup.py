@@ -157,6 +157,9 @@ class Lookup:
             self._next = version
             self._loads += 1
         log.info("lookup %s: %d rows were read", self.name, version.rows)
+        if self.options.schema_ is not None and (empty := _list_empty_columns(version)):
+            told = "lookup %s: of its schema %s has no value in any row: is that what the files call it?"
+            log.warning(told, self.name, ", ".join(empty))
 
     def _note_failure(self, error: HandlerError) -> None:
         with self._lock:
@@ -166,6 +169,14 @@ class Lookup:
             self._due_at = time.monotonic() + pause
         kept = "the version that is there is kept" if self._newest is not None else "rules that use it wait"
         log.warning("lookup %s cannot be read: %s; %s; tried again in %.0f s", self.name, error, kept, pause)
+
+
+def _list_empty_columns(version: Version) -> list[str]:
+    """What files do not have is null; so are all values of a name that was misspelt."""
+    if version.table is None or not version.rows:
+        return []
+    named = zip(version.table.column_names, version.table.columns, strict=True)
+    return [name for name, column in named if column.null_count == version.rows]
 
 
 def _make_backoff() -> Backoff:

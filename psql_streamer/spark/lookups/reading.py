@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,6 +40,13 @@ _NO_FILES = "no files"
 """The stamp where all files are empty, or none is there: as somebody replaces them, and not what has no rows."""
 
 _NOT_WHOLE = "replace files by renaming others"
+
+_ABOUT_HEADERS = ("CSV header does not conform", "Number of column in CSV header")
+
+_OTHER_HEADER = (
+    "Spark goes by the order of columns: give schema that of the file, and the files of a folder the same one; or, "
+    "if names do not count, set enforceSchema = true in options"
+)
 
 _DEFAULT_SCHEMA = "public"
 
@@ -165,15 +173,35 @@ def _read_by_spark(options: LookupOptions, spark: SparkSession, began: float, st
 
 def _load_frame(options: LookupOptions, spark: SparkSession) -> DataFrame:
     if options.kind in FILE_KINDS:
-        # Without a mode Spark makes nulls of what it cannot read, in silence.
-        mode = {} if options.kind == "parquet" else {"mode": "FAILFAST"}
-        reader = spark.read.options(**(mode | options.options))
-        if options.schema_ is not None:
-            reader = reader.schema(options.schema_)
-        frame: DataFrame = reader.format(options.kind).load(options.path)
+        if not _compares_headers(options):
+            return _load_files(options, spark, {})
+        frame = _load_files(options, spark, {"enforceSchema": "false"})
+        if options.schema_ is None and any(map(_has_number, enumerate(frame.columns))):
+            # Spark gives columns names of its own where the header has none, or the same one twice.
+            return _load_files(options, spark, {})
         return frame
     what = {"dbtable": options.table} if options.query is None else {"query": options.query}
     return spark.read.format("jdbc").options(url=options.address, **what, **options.options).load()
+
+
+def _load_files(options: LookupOptions, spark: SparkSession, more: Mapping[str, str]) -> DataFrame:
+    # Without a mode Spark makes nulls of what it cannot read, in silence.
+    mode = {} if options.kind == "parquet" else {"mode": "FAILFAST"}
+    reader = spark.read.options(**{**mode, **more, **options.options})
+    if options.schema_ is not None:
+        reader = reader.schema(options.schema_)
+    return reader.format(options.kind).load(options.path)
+
+
+def _compares_headers(options: LookupOptions) -> bool:
+    """Whether headers of CSV files are to be what the columns are called: else Spark goes by the order alone."""
+    given = {name.lower(): value.lower() for name, value in options.options.items()}
+    return options.kind == "csv" and given.get("header") == "true" and "enforceschema" not in given
+
+
+def _has_number(column: tuple[int, str]) -> bool:
+    number, name = column
+    return name.endswith(str(number))
 
 
 def _let_go(version: Version) -> None:
@@ -221,8 +249,10 @@ def _run_converting_errors(work: Callable[[], _Made]) -> _Made:
     except (AnalysisException, ParseException) as error:
         raise HandlerUnavailable(redact(str(error).split(";\n", maxsplit=1)[0].splitlines()[0])) from None
     except PySparkException as error:
+        _refuse_header(error)
         raise HandlerUnavailable(f"Spark ended with {error.getCondition() or type(error).__name__}") from None
     except Exception as error:
+        _refuse_header(error)
         java: Any = getattr(error, "java_exception", None)
         if java is not None and java.getMessage() == _NO_DRIVER:
             raise HandlerRefused(
@@ -230,6 +260,16 @@ def _run_converting_errors(work: Callable[[], _Made]) -> _Made:
             ) from None
         # Of what a JDBC driver raises only the class is shown: its text may hold the address.
         raise HandlerUnavailable(f"Spark ended with {', because of '.join(list_causes(error))}") from None
+
+
+def _refuse_header(error: Exception) -> None:
+    """Raise with what Spark says of a header (CSVHeaderChecker): names of columns and of the file, and no value."""
+    java, said = getattr(error, "java_exception", None) or getattr(error, "_origin", None), ""
+    with suppress(Exception):  # the JVM may be gone
+        while java is not None and not said.startswith(_ABOUT_HEADERS):
+            java, said = java.getCause(), str(java.getMessage())
+    if said.startswith(_ABOUT_HEADERS):
+        raise HandlerUnavailable(" ".join(said.split()), _OTHER_HEADER) from None
 
 
 def _quote_name(name: str) -> str:
