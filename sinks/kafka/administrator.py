@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
 )
 
 from psql_streamer.interfaces import Finding, Severity
+from sinks.kafka.connection_errors import explain_silence
 from sinks.kafka.options import Property
 
 log = logging.getLogger(__name__)
@@ -118,5 +119,8 @@ class Administrator:
         return Finding(Severity.ERROR, f"no answer from {hosts} within {self.timeout:g} s: {error.str()}", remedy)
 
     def _find_worst(self, said: Sequence[KafkaError]) -> KafkaError:
-        """The error that says the most: one that somebody has to mend before the first one, which names the cause."""
-        return next((error for error in said if error.code() in self._refused), said[0])
+        """The error that says the most: one that somebody has to mend before the first one, which names the cause; how
+        many brokers librdkafka counts says the least.
+        """
+        told = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN] or said
+        return explain_silence(next((error for error in told if error.code() in self._refused), told[0]), self._hosts)

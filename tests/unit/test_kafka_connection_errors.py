@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from sinks.kafka import errors as sink_errors
+from sinks.kafka.administrator import Administrator
 from sinks.kafka.connection_errors import explain_silence
 from sinks.kafka.delivery import Delivery
 from sources.kafka import errors as source_errors
@@ -59,3 +62,34 @@ def test_a_sink_whose_brokers_are_all_away_gives_and_logs_its_hosts_as_the_reaso
     )
     assert "no broker answers (127.0.0.1:1, 127.0.0.1:2)" in caplog.text
     assert "brokers are down" not in caplog.text
+
+
+_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "2/2 brokers are down")
+_REFUSED = KafkaError(KafkaError._TRANSPORT, "a:1/bootstrap: Connection refused")
+_LOGIN = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "wrong password")
+
+
+@pytest.mark.parametrize(
+    ("complaints", "answer", "told"),
+    [
+        ([_DOWN, _REFUSED], _DOWN, _REFUSED.str()),
+        ([_DOWN], _REFUSED, _REFUSED.str()),
+        ([_DOWN, _REFUSED, _LOGIN], _DOWN, _LOGIN.str()),
+        ([_DOWN], _DOWN, "no broker answers (a:1, b:2), and the client goes on trying"),
+    ],
+)
+def test_a_check_of_brokers_that_are_away_never_gives_how_many_librdkafka_counts(
+    complaints: list[KafkaError], answer: KafkaError, told: str
+) -> None:
+    class Away:
+        def list_topics(self, **_: object) -> None:
+            raise KafkaException(answer)
+
+        def poll(self, _: float) -> None:
+            administrator._complaints.extend(complaints)
+
+    administrator = Administrator(["a:1", "b:2"], {"bootstrap.servers": "127.0.0.1:1"}, 1.0, sink_errors.REFUSED)
+    administrator.client = cast("AdminClient", Away())
+    with pytest.raises(KafkaException) as raised:
+        administrator.list_topics()
+    assert raised.value.args[0].str() == told
