@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.spark.executors import executors_died, find_executor_error
+from psql_streamer.spark.metadata import ROW
 
 # SQLSTATE classes of Spark's error conditions that another attempt may mend: 08 connection, 53 resources,
 # 57 operator intervention, 58 system, XX internal; the rest speaks of the query or its data and will not change.
@@ -27,6 +28,8 @@ _TRANSIENT_SQLSTATES = ("08", "53", "57", "58", "XX")
 
 # The conditions of a Spark Connect server that restarted, and of the client that has heard of it.
 _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
+
+_AMBIGUOUS = "AMBIGUOUS_REFERENCE"
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
 
@@ -82,12 +85,17 @@ class Uncoercible(RowsFailed):
 
 
 def explain_failure(
-    error: Exception, where: str, describe_end: Callable[[float], str | None], cluster: str = ""
+    error: Exception,
+    where: str,
+    describe_end: Callable[[float], str | None],
+    cluster: str = "",
+    columns: Sequence[str] = (),
 ) -> HandlerError:
     """The error to raise for what Spark raised.
 
     where: table and rule. describe_end: seconds to wait for the JVM's end -> how it ended, None while it runs.
-    cluster: what messages call the one that has the executors; empty if the engine is local.
+    cluster: what messages call the one that has the executors; empty if the engine is local. columns: names of those
+    of the table.
     """
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
@@ -111,7 +119,8 @@ def explain_failure(
     if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
         return _explain_unwritten(where, error.errno, error.filename)
     if isinstance(error, ParseException | AnalysisException):
-        return HandlerRefused(f"{where}: {_shorten_message(error)}", "correct the rule in [spark.tables]")
+        unclear = _describe_alike_names(columns) if condition == _AMBIGUOUS else ""
+        return HandlerRefused(f"{where}: {_shorten_message(error)}", unclear or "correct the rule in [spark.tables]")
     causes = [condition] if condition else list_causes(error)
     raised = ", because of ".join(causes)
     if not passes or any(name.startswith(_ABOUT_VALUES) for name in causes):
@@ -129,6 +138,24 @@ def explain_failure(
         happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
         return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
     return HandlerUnavailable(f"{where}: Spark ended with {raised}")
+
+
+def _describe_alike_names(columns: Sequence[str]) -> str:
+    """What to do about columns of a table that Spark takes for one; empty where it has none."""
+    named: dict[str, str] = {}
+    for column in columns:
+        if column.lower() == ROW:
+            return (
+                f"the table has a column {column} of its own beside the handler's: rename it, or use a query that "
+                "does not name it, as steps name all columns"
+            )
+        other = named.setdefault(column.lower(), column)
+        if other != column:
+            return (
+                f"Spark takes the columns {other} and {column} of the table for one, unless [spark.conf] has "
+                '"spark.sql.caseSensitive" = true; without it use a query that names neither, as steps name all columns'
+            )
+    return ""
 
 
 def _explain_unwritten(where: str, number: int | None, path: str | None = None) -> HandlerUnavailable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,7 +142,7 @@ class Runner:
         try:
             return self.planner.takes_rows_one_by_one(job)
         except Exception as error:
-            raise self._explain(error, job.where) from None
+            raise self._explain_of_job(error, job) from None
 
     def find_plan(self, job: Job) -> tuple[Node, list[str]] | None:
         """See Planner.find_plan."""
@@ -150,7 +150,7 @@ class Runner:
             with undo(job):
                 return self.planner.find_plan(job)
         except Exception as error:
-            raise self._explain(error, job.where) from None
+            raise self._explain_of_job(error, job) from None
 
     def find_uncoercible(self, job: Job) -> dict[int, Mask]:
         """Column -> images whose value cannot be coerced. One job finds them all."""
@@ -240,10 +240,13 @@ class Runner:
 
     def _explain_failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:
         found = parse_uncoercible_error(error)
-        return self._explain(error, job.where) if found is None else self._make_uncoercible_error(job, sent, *found)
+        return self._explain_of_job(error, job) if found is None else self._make_uncoercible_error(job, sent, *found)
 
-    def _explain(self, error: Exception, where: str) -> HandlerError:
-        return explain_failure(error, where, self._describe_end, self.cluster)
+    def _explain_of_job(self, error: Exception, job: Job) -> HandlerError:
+        return self._explain(error, job.where, [column.name for column in job.changes.columns])
+
+    def _explain(self, error: Exception, where: str, columns: Sequence[str] = ()) -> HandlerError:
+        return explain_failure(error, where, self._describe_end, self.cluster, columns)
 
     def _make_uncoercible_error(self, job: Job, sent: Sent, column: int, image: int) -> Uncoercible:
         return Uncoercible(

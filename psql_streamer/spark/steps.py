@@ -161,6 +161,13 @@ def _refuse_clashes(steps: Steps, own: Sequence[str], where: str) -> None:
         raise HandlerRefused(
             f"{where}: behind its steps the table has two columns named {twice}", "rename to another name, or drop one"
         )
+    named = steps.coerce or steps.mask or steps.drop or steps.rename
+    if named and (clash := next((name for name in own if name.lower() == ROW), None)) is not None:
+        raise HandlerRefused(
+            f"{where}: the table's column {clash} has the name of a column that the handler adds, and these steps name "
+            "all columns",
+            "rename the column, or use a query that does not name it",
+        )
     ours = next((new for new in steps.rename.values() if new == ROW or new in METADATA), None)
     if ours is not None:
         raise HandlerRefused(f"{where}: {ours} is the name of a column that the handler adds", "rename to another name")

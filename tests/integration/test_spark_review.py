@@ -12,7 +12,7 @@ from psql_streamer.model import Column, Relation, ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
 from tests.columns import postgres_table
-from tests.spark_changes import ORDERS, batch, column, shop
+from tests.spark_changes import INSERT, ORDERS, Texts, batch, changes, column, only, shop
 
 
 def table(name: str, columns: tuple[Column, ...] = ORDERS) -> Relation:
@@ -62,6 +62,52 @@ def test_what_does_not_fit_is_found_without_a_row(spark: Any, rule: dict[str, An
     [found] = told(spark(orders=rule).review(SHOP))
     assert finding in found
     assert found.startswith(("error: public.orders", "error: the function", "warning: "))
+
+
+ALIKE = (column("id", 23, key=True), column("a", 25), column("A", 25), column("v", 25))
+OWN_ROW = (column("id", 23, key=True), column("_row", 25), column("v", 25))
+_MASKED = {"v": {"method": "constant", "value": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [(ALIKE, "a"), (OWN_ROW, "_row")],
+    ids=["two columns that differ by case", "a column _row"],
+)
+@pytest.mark.parametrize("step", ["mask", "drop", "rename", "coerce", "where", "sql"])
+def test_a_rule_that_cannot_tell_columns_apart_says_which_and_what_to_do(
+    spark: Any, columns: tuple[Column, ...], named: str, step: str
+) -> None:
+    rule: dict[str, Any] = {
+        "mask": {"mask": _MASKED},
+        "drop": {"drop": ["v"]},
+        "rename": {"rename": {"v": "w"}},
+        "coerce": {"coerce": {"v": "binary"}},
+        "where": {"where": f"{named} > 'b'"},
+        "sql": {"sql": f"SELECT id, {named} FROM changes"},
+    }[step]
+    (finding,) = told(spark(orders=rule).review({"db1": [table("orders", columns)]}))
+    assert finding.startswith("error: public.orders, rule 'orders': ")
+    if columns is ALIKE:
+        assert "Spark takes the columns a and A of the table for one" in finding
+        assert '"spark.sql.caseSensitive" = true' in finding
+    else:
+        assert "column _row" in finding
+        assert "rename" in finding
+
+
+@pytest.mark.parametrize("columns", [ALIKE, OWN_ROW], ids=["two columns that differ by case", "a column _row"])
+@pytest.mark.parametrize("rule", [{"sql": "SELECT * EXCEPT (v), upper(v) AS v FROM changes"}, {"where": "v > 'b'"}])
+def test_a_rule_that_names_none_of_two_columns_alike_passes_both(
+    spark: Any, columns: tuple[Column, ...], rule: dict[str, Any]
+) -> None:
+    handler = spark(orders=rule)
+    published: Published = {"db1": [postgres_table(1, "public", "orders", ReplicaIdentity.FULL, columns)]}
+    assert told(handler.review(published)) == []
+    texts: Texts = [b"1", *(b"c%d" % at for at in range(1, len(columns)))]
+    result = only(handler.handle(batch(changes([INSERT], {0: texts}, {}, columns))))
+    assert [one.name for one in result.columns] == [one.name for one in columns]
+    assert [one.to_pylist() for one in result.after.columns[:-1]] == [[text] for text in texts[:-1]]
 
 
 def test_a_rule_that_could_drop_a_delete_which_it_cannot_give_back_is_warned_of(spark: Any) -> None:
