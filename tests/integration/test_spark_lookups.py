@@ -138,6 +138,27 @@ def test_a_function_changes_its_own_view_of_a_lookup_alone(with_lookups: Any, cs
     assert segments_of(handler) == [b"gold", None, None]
 
 
+def clears(df: Any) -> Any:
+    """A function that lets go of what Spark holds for others."""
+    df.sparkSession.catalog.clearCache()
+    return df
+
+
+def test_a_lookup_that_spark_does_not_hold_any_more_is_read_again_and_not_made_of_the_files_as_they_are(
+    with_lookups: Any, csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_MOST_COLLECTED_ROWS", 1)
+    handler = with_lookups(of_csv(csv), orders=JOINED, others={"function": f"{__name__}:clears"})
+    assert segments_of(handler) == [b"gold", None, None]
+    handler.handle(batch(changes([INSERT], {0: [b"1", b"1.00", b"ann", None]}, {}, table="others")))
+    replace(csv, "name,segment\n" + "zoe,x\n" * 10 + "ann,other\n")  # behind what was the end of the file
+
+    with pytest.raises(HandlerUnavailable, match="Spark does not hold it any more"):
+        segments_of(handler)
+    until(lambda: handler.stats()["lookups"]["segments"]["loads"] == 2, "the lookup to be read again")
+    assert segments_of(handler) == [b"other", None, None]
+
+
 def test_several_tables_at_once_see_the_same_lookup(with_lookups: Any, csv: Path) -> None:
     handler = with_lookups(of_csv(csv), **{"*": JOINED})
     parts = [

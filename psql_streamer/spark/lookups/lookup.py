@@ -82,6 +82,18 @@ class Lookup:
             self.current = version
             return True
 
+    def let_go_if_lost(self) -> bool:
+        """Read it again if Spark does not hold it any more: from then on every query would read the files as they are,
+        and up to their length of before. Whether it is so.
+        """
+        with self._lock:
+            if self.current is None or not self.current.is_lost:
+                return False
+            self.current, self._due_at = None, 0.0
+            self._problem = "Spark does not hold it any more, as behind clearCache(), and it is read again"
+        log.warning("lookup %s: %s", self.name, self._problem)
+        return True
+
     def require(self) -> Version:
         """The version for a batch. HandlerUnavailable without one, or as onStale says of one that is too old."""
         if self.current is None:

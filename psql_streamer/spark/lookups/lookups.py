@@ -116,7 +116,10 @@ class Lookups:
 
     def advance(self) -> bool:
         """Between two batches: versions that were read meanwhile become the current ones; whether there are any."""
-        return sum(lookup.advance() for lookup in self._read.values()) > 0
+        moved = sum(lookup.advance() for lookup in self._read.values()) > 0
+        if sum(lookup.let_go_if_lost() for lookup in self._read.values()):
+            self._refresher.hurry()
+        return moved
 
     def prepare(self, batch: Batch) -> bool:
         """Before the rules of a batch; whether lookups may have other columns than before.

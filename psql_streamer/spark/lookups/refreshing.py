@@ -43,6 +43,10 @@ class Refresher:
             self._thread.start()
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Something is due now."""
+        self._wake.set()
+
     def pause(self) -> None:
         """The engine is gone: nothing is read until the next `begin`."""
         self._spark = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,3 +33,12 @@ class Version:
     frame: DataFrame | None = None
     stamp: str = ""
     number: int = field(default_factory=_numbers.__next__)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether Spark was told to hold it no more. False where nobody knows, because the engine is gone."""
+        with suppress(Exception):
+            if self.frame is not None:
+                level = self.frame.storageLevel
+                return not (level.useMemory or level.useDisk)
+        return False
