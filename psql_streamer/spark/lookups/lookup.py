@@ -86,9 +86,10 @@ class Lookup:
         """Read it again if Spark does not hold it any more: from then on every query would read the files as they are,
         and up to their length of before. Whether it is so.
         """
+        current = self.current
+        if current is None or not current.is_lost:  # Spark is asked: a look at /status does not wait for that
+            return False
         with self._lock:
-            if self.current is None or not self.current.is_lost:
-                return False
             self.current, self._due_at = None, 0.0
             self._problem = "Spark does not hold it any more, as behind clearCache(), and it is read again"
         log.warning("lookup %s: %s", self.name, self._problem)
