@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from psql_streamer.unexpected import log_unexpected
@@ -85,17 +85,30 @@ def answer_everything(app: FastAPI) -> None:
 async def _answer_not_served(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 500
     if code == 405:
-        served = _list_methods(request)
-        use = f"use {' or '.join([', '.join(served[:-1]), served[-1]])}"
-        return answer_problem(request, code, f"{request.method} is not served: {use}", {"Allow": ", ".join(served)})
-    return answer_problem(request, code, f"there is no {read_path(request)}: / lists the paths")
+        allowed = ", ".join(_list_methods(request))
+        use = f"use {' or '.join(allowed.rsplit(', ', 1))}"
+        return answer_problem(request, code, f"{request.method} is not served: {use}", {"Allow": allowed})
+    return answer_problem(request, code, f"there is no {read_path(request)}: {_suggest_path(request)}")
+
+
+def _suggest_path(request: Request) -> str:
+    """What to do about one that is unknown."""
+    shorter = request.scope["path"].rstrip("/")
+    if shorter != request.scope["path"] and _find_routes(request, shorter):
+        return "leave out the slash at its end"
+    return "/ lists the paths"
 
 
 def _list_methods(request: Request) -> list[str]:
     """The methods that a path is served with, of all its routes. HEAD is where GET is."""
-    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    routes = _find_routes(request, request.scope["path"])
     found = {method for route in routes for method in getattr(route, "methods", None) or ()}
     return [*(["GET", "HEAD"] if "GET" in found else []), *sorted(found - {"GET", "HEAD"})]
+
+
+def _find_routes(request: Request, path: str) -> list[BaseRoute]:
+    scope = {**request.scope, "path": path}
+    return [route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE]
 
 
 class _Everything:

@@ -108,6 +108,8 @@ def create_app(service: Service, metrics: Metrics, token: str | None = None) -> 
         summary="Change data capture from PostgreSQL, MySQL, SQL and Kafka to Kafka",
         description="HEAD gives what GET gives, without the body, and switches nothing. Text is in lines.",
         responses={"default": _ERROR},
+        # A redirection has no body, so `curl` shows nothing, and a probe that follows none takes it for success.
+        redirect_slashes=False,
         # Their pages load scripts from a CDN.
         docs_url=None,
         redoc_url=None,

@@ -66,6 +66,9 @@ _MEANINGS = {
     503: "the source is not started, or its server is away: ask again",
 }
 
+_KINDS_OF_TABLES = ("constrained-str", "TableWanted")
+"""As pydantic names the two ways to write a table, in the place of an error."""
+
 _decode_keys = msgspec.json.Decoder(KeysPosted).decode
 
 _WITH_TOKEN = [
@@ -215,8 +218,9 @@ def _describe_body_error(error: Exception) -> str:
     example = 'send an object such as {"tables": ["public.orders"]}'
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"] if part not in ("str", "TableWanted"))
-        return f"{place or 'the body'}: {first['msg'][:1].lower()}{first['msg'][1:]}: {example}"
+        place = ".".join(str(part) for part in first["loc"] if part not in _KINDS_OF_TABLES)
+        what = "Input should be an object" if first["type"] in ("model_type", "dict_type") else first["msg"]
+        return f"{place or 'the body'}: {what[:1].lower()}{what[1:]}: {example}"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
         return f"the body is not JSON: {example}"
     return str(error)

@@ -212,7 +212,8 @@ def test_get_and_head_change_nothing(client: httpx.Client, service: Running) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "methods"), [("/snapshots", "GET, HEAD, POST"), ("/snapshots/x", "GET, HEAD, DELETE")]
+    ("path", "methods"),
+    [("/snapshots", "GET, HEAD, POST"), ("/snapshots/x", "GET, HEAD, DELETE"), ("/snapshots/x/pause", "POST")],
 )
 def test_other_methods_are_told_what_is_served(client: httpx.Client, path: str, methods: str) -> None:
     answer = client.put(path)
@@ -227,13 +228,14 @@ def test_other_methods_are_told_what_is_served(client: httpx.Client, path: str, 
         ("{", 400, "the body is not JSON: send an object such as"),
         (b"\xff", 400, "the body is not JSON"),
         ("[" * 100_000, 400, "the body is not JSON"),
-        ("[]", 400, "the body: "),
+        ("[]", 400, "the body: input should be an object: send"),
+        ('{"where": []}', 400, "where: input should be an object: send"),
         ('{"table": ["public.a"]}', 400, "table: extra inputs are not permitted"),
         ('{"tables": []}', 400, "tables: list should have at least 1 item"),
         ('{"tables": "public.a"}', 400, "tables: input should be a valid list"),
         ('{"tables": [""]}', 400, "tables.0"),
         ('{"tables": ["a\\u0000b"]}', 400, "tables.0"),
-        ('{"tables": [7]}', 400, "tables.0"),
+        ('{"tables": [7]}', 400, "tables.0: input should be a valid string: send"),
         ('{"tables": ["/(/"]}', 400, "/(/ is not a regular expression: missing )"),
         ('{"tables": [{"table": "public.a", "filter": "x"}]}', 400, "tables.0"),
         ('{"tables": ["public.a", "public.a"]}', 400, 'tables: "public.a" is named twice'),
