@@ -20,6 +20,7 @@ from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
 from psql_streamer.redaction import redact
 from psql_streamer.shown_commands import remembering_file, show_command
+from psql_streamer.standard_output import telling_of_standard_output
 
 if TYPE_CHECKING:
     from psql_streamer.checkpoint.store_format import StoredPosition
@@ -61,7 +62,8 @@ def _run_command(arguments: argparse.Namespace) -> int:
     verbosity = getattr(arguments, "verbose", 0) - getattr(arguments, "quiet", 0)
     logs.configure(_log_options(LogOptions(), arguments), verbosity)
     try:
-        return int(_COMMANDS[arguments.command or "run"](arguments, verbosity))
+        with telling_of_standard_output():
+            return int(_COMMANDS[arguments.command or "run"](arguments, verbosity))
     except ConfigError as error:
         _complain([redact(problem) for problem in error.problems])
         return BAD_CONFIGURATION
@@ -69,9 +71,7 @@ def _run_command(arguments: argparse.Namespace) -> int:
         _log.debug("where it came from", exc_info=True)
         _complain([redact(str(error))])
         return FAILED
-    except BrokenPipeError:
-        # Nobody reads the output any more (`| head`). What is buffered must not be tried again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # nobody reads the output any more (`| head`)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -34,8 +34,23 @@ def list_library_folders() -> set[str]:
 
 
 def _run(module: str, arguments: list[str]) -> int:
+    _open_closed_streams()
     put_path_in_order()
     return int(__import__(module, fromlist=["main"]).main(arguments))
+
+
+def _open_closed_streams() -> None:
+    """Stdin, stdout and stderr to nowhere where they were closed (`>&-`): the next file or socket would get the number,
+    and what a library prints would go into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+            os.set_inheritable(opened, True)
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(opened, mode, errors="backslashreplace", closefd=False))
 
 
 def _look_there_last(theirs: set[str]) -> None:

@@ -292,3 +292,51 @@ def test_output_that_nobody_reads_is_no_failure_with_a_traceback(bad_file: str) 
         timeout=60,
     )
     assert done.stderr == ""
+
+
+def run_command(*arguments: str, shell: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """The program in a process of its own. shell: where the shell directs its streams."""
+    command = [sys.executable, "-m", "psql_streamer", *arguments]
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {shell}', "sh", *command],
+        env={**os.environ, **environ},
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_told_in_a_line(unbuffered: str) -> None:
+    done = run_command("version", shell="> /dev/full", PYTHONUNBUFFERED=unbuffered)
+    message = (
+        "psql-streamer: stdout cannot be written: no space left on device: make room for it, or write it elsewhere\n"
+    )
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_reads_any_more_ends_a_command_without_a_word(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "psql_streamer", "version"],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii:strict"])
+def test_what_is_printed_is_utf_8_in_every_locale(tmp_path: Path, encoding: str) -> None:
+    file = str(written(tmp_path, with_line(MINIMAL, "[source.db1]", '"Straße_日本" = 1')))
+    done = run_command("validate", "-config", file, PYTHONIOENCODING=encoding)
+    assert done.returncode == 3
+    assert done.stdout.startswith(f"error: {file}: source.db1: unknown key Straße_日本; known: ")
+
+
+def test_streams_that_are_closed_are_no_error() -> None:
+    assert run_command("version", shell="<&- >&- 2>&-").returncode == 0
+    assert run_command("version", shell="<&- >&-").stderr == ""

@@ -81,7 +81,7 @@ TIERS = [
         "psql_streamer.preflight",
     },
     {"psql_streamer.demo", "psql_streamer.embedded", "psql_streamer.testing", "psql_streamer.trial"},
-    {"psql_streamer.cli", "psql_streamer.commands"},
+    {"psql_streamer.cli", "psql_streamer.commands", "psql_streamer.standard_output"},
     {"psql_streamer.__main__"},
 ]
 """Unit (a module, or a package but what of it has a tier of its own) by tier; imports go to the same tier or one

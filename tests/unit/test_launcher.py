@@ -91,3 +91,19 @@ def test_it_imports_nothing_that_a_users_folder_could_hold() -> None:
     )
     found = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["psql_streamer", "psql_streamer.launcher"]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_leaves_its_number_to_no_file(tmp_path: Path, closed: str) -> None:
+    """What a library prints, or a child, would go into that file."""
+    show = "import os\n\ndef main(arguments):\n    os.write(2, b'said')\n    return open(arguments[0], 'wb').fileno()\n"
+    (tmp_path / "show.py").write_text(show)
+    command = launcher.make_command("show", str(tmp_path / "file"))
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    assert done.returncode > 2
+    assert (tmp_path / "file").read_bytes() == b""
