@@ -44,14 +44,15 @@ class News:
 
     def note_resumption(self, run: SnapshotRun) -> None:
         """After a restart."""
+        how = "stays paused" if run.state is SnapshotState.PAUSED else "goes on"
         if run.check is not None:
-            self._note(logging.INFO, f"snapshot {run.id} goes on: {describe_keys(run.check.show())} before")
+            self._note(logging.INFO, f"snapshot {run.id} {how}: {describe_keys(run.check.show())} before")
             return
         tables = run.tables or ()
         done = sum(not table.is_left for table in tables)
         rows = sum(table.rows for table in tables)
         self._note(
-            logging.INFO, f"snapshot {run.id} goes on: {done} of {count(len(tables), 'table')}, {count(rows, 'row')}"
+            logging.INFO, f"snapshot {run.id} {how}: {done} of {count(len(tables), 'table')}, {count(rows, 'row')}"
         )
 
     def note_table_done(self, run: SnapshotRun, table: TableRun, seconds: float) -> None:

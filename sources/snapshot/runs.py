@@ -69,9 +69,10 @@ class Runs:
         self.every = over + runs + [run.begin_anew() for run in others if run.id not in self.durably_ended]
         self.durably_ended |= {run.id for run in self.every if run.state.ended}
         for run in self.every:
-            if run.tables is not None and not run.state.ended:
-                self.news.note_resumption(run)
+            had_ended = run.state.ended
             self.follow(run)
+            if run.tables is not None and not had_ended and run.state is not SnapshotState.CANCELLED:
+                self.news.note_resumption(run)
         self.note_change()
 
     def follow(self, run: SnapshotRun) -> None:

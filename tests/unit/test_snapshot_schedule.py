@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -25,6 +27,7 @@ from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
 from psql_streamer.snapshots import SnapshotRequest, TableState, Wanted
 from sources.snapshot.news import News
+from sources.snapshot.runs import Runs
 from sources.snapshot.schedule import Schedule
 from sources.snapshot.work import Look, Plan, Read
 
@@ -110,6 +113,24 @@ def test_rows_that_are_brought_for_a_paused_snapshot_are_given_to_nobody() -> No
     again = schedule.wait_for_task(0)
     assert isinstance(again, Read)
     assert again.after is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [(Wanted.RUN, "goes on"), (Wanted.PAUSE, "stays paused"), (Wanted.CANCEL, "is cancelled")],
+)
+def test_a_restart_tells_what_becomes_of_a_snapshot(
+    wanted: Wanted, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    news = News("db1")
+    runs = Runs(news, lambda: None)
+    runs.wanted = {"one": wanted}
+    before = SnapshotRun("one", True, 0.0, tables=[TableRun("public.t", RELATION.id, rows=7)])
+    runs.resume([before.encode()], anew=False)
+    news.tell()
+    (message,) = caplog.messages
+    assert message.startswith(f"source.db1: snapshot one {told}: ")
 
 
 def test_a_session_that_is_lost_behind_its_last_task_changes_nothing() -> None:
