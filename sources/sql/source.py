@@ -73,11 +73,20 @@ class SqlSource(Source):
     def say_no_snapshots(cls, name: str) -> str:
         return f"{cls.no_snapshots} ({show_command('position', 'forget', name)})"
 
-    def __init__(self, name: str, options: SqlOptions, fits: Callable[[str, str], bool] | None = None) -> None:
-        """fits: which of the tables (schema, table) are polled; None: all."""
+    def __init__(
+        self,
+        name: str,
+        options: SqlOptions,
+        fits: Callable[[str, str], bool] | None = None,
+        *,
+        has_an_end: bool = False,
+    ) -> None:
+        """fits: which tables (schema, table) are polled; None: all. has_an_end: rows that are added are not wanted."""
         super().__init__(name, options)
         self._settings = options
         self._fits = fits
+        self._has_an_end = has_an_end
+        self._is_at_the_end = False  # the last poll found nothing, and nothing that is still to settle
         self._url = options.engine_url
         of_several = min(LOCK_SECONDS, options.timeout) if len(options.tables) > 1 else options.timeout
         self._database = Database(self._url, options.timeout, of_several)
@@ -144,16 +153,21 @@ class SqlSource(Source):
         self._status = self._describe()
         return batch
 
+    @property
+    def is_exhausted(self) -> bool:
+        return self._has_an_end and self._is_at_the_end
+
     def confirm(self, position: Position) -> None:
         with self._stored:
             self._stored_plans = max(self._stored_plans, position.data["plans"])
             self._stored.notify_all()
 
     def make_capture(self, request: CaptureRequest) -> Source:
-        """Of the rows that are there and those that come: it writes nothing to the database, whatever it reads."""
+        """Of the rows that are there, and of those that come if these are wanted: it writes nothing to the database."""
         tables = tuple(one.model_copy(update={"start_at": None}) for one in self._settings.tables)
         begins = {"start_at": (BEGINNING,), "tables": tables}
-        return SqlSource(self.name, self._settings.model_copy(update=begins), request.fits)
+        settings = self._settings.model_copy(update=begins)
+        return SqlSource(self.name, settings, request.fits, has_an_end=request.existing)
 
     def interrupt(self) -> None:
         self._database.interrupt()
@@ -307,6 +321,8 @@ class SqlSource(Source):
                 pieces.append(piece)
                 more = more or piece.to != new.to
         self._due = began if more else began + self._pause
+        waits = any(table.pending for table in self._tables.values()) or bool(self._locked.describe())
+        self._is_at_the_end = not pieces and not waits
         if not pieces:
             return None
         self._progress = self._progress.with_plan(pieces, moment)

@@ -299,3 +299,21 @@ def test_rows_of_a_sql_source_are_captured_from_the_first_one_on(tmp_path: Path,
     assert code == 0
     assert [one["after"]["id"] for one in _changes(lines)] == ["1", "2", "3"]
     assert [one["commit"] for one in _changes(lines)] == sorted(one["commit"] for one in _changes(lines))
+
+
+@pytest.mark.parametrize("settle", ["0s", "1s"])
+def test_the_rows_that_a_sql_source_has_are_captured_without_waiting_for_more(
+    tmp_path: Path, run: Run, settle: str
+) -> None:
+    """Also where rows are read a while after they were seen."""
+    file = tmp_path / "shop.db"
+    rows = [f"INSERT INTO orders VALUES ({number}, 'n')" for number in (1, 2, 3)]
+    execute(file, "CREATE TABLE orders (id INTEGER PRIMARY KEY AUTOINCREMENT, note TEXT)", *rows)
+    config = _configured(
+        tmp_path,
+        f'type = "sql"\nurl = "sqlite:///{file}"\ntables = ["orders"]\npollInterval = "100ms"\nsettle = "{settle}"\n',
+    )
+    code, lines, said = run(config, "--table", "orders", "--existing", "--timeout", "100000")
+    assert code == 0
+    assert [one["after"]["id"] for one in _changes(lines)] == ["1", "2", "3"]
+    assert said == "psql-streamer: captured 3 of 100 changes\n"
