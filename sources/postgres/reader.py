@@ -35,7 +35,8 @@ BLOCK = struct.Struct(">QI")
 # Commands.
 REQUEST_BLOCK = b"W"  # one block, please; the number is the most bytes it should have
 CONFIRM = b"F"  # the server may forget what is before this LSN
-DISCONNECT_IF_FULL = b"L"  # end the session if the socket is left alone: the server may be waiting for that
+DISCONNECT_IF_FULL = b"L"  # end the session if the socket is left alone: a server that shuts down waits for that
+DISCONNECT_IF_UNREAD = b"R"  # the same if it was for so many ms: a server that removes WAL of the slot waits for that
 QUIT = b"Q"
 
 # Messages.
@@ -178,6 +179,10 @@ class _Reader:
         size, count = len(self._frames), self._frames.count
         return size >= self._settings.buffer_bytes or (size >= LINGER_BYTES and count >= self._settings.block_frames)
 
+    def _is_unread(self, seconds: float) -> bool:
+        """Whether the socket was left alone for so long."""
+        return self._is_full() and time.monotonic() - self._heard_at >= seconds
+
     def _measure_buffered(self) -> Buffered:
         frames = self._frames
         return Buffered(len(frames), frames.count, self._buffered_since, frames.ends_transaction)
@@ -199,6 +204,11 @@ class _Reader:
                 raise SourceUnavailable(
                     "the server accepts no new sessions, and its stream is not being read: the stream was ended so "
                     "that it can shut down"
+                )
+            elif kind == DISCONNECT_IF_UNREAD and self._is_unread(number / 1000):
+                raise SourceUnavailable(
+                    "the slot keeps more WAL than max_slot_wal_keep_size, and its stream is not being read: the stream "
+                    "was ended so that the server's checkpoints go on"
                 )
             elif kind == QUIT:
                 self._running = False

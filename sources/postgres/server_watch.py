@@ -24,6 +24,11 @@ _FRESH_SECONDS = _SERVER_LOOK_SECONDS + _SERVER_ANSWER_SECONDS
 
 _WALSENDER = "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s AND backend_type = 'walsender'"
 
+# A checkpoint that gives a slot up ends its walsender, and waits for that without a limit (PostgreSQL source,
+# InvalidatePossiblyObsoleteSlot in slot.c). A walsender that cannot send does not end. Of a slot in use it says
+# `unreserved` also then.
+_GIVES_SLOT_UP = "SELECT FROM pg_replication_slots WHERE active_pid = %s AND wal_status IN ('unreserved', 'lost')"
+
 _IDLE_WAIT_TYPES = {"Activity", "Client"}
 """Types of wait events of a walsender that waits for WAL, or for its peer to read (PostgreSQL documentation, "Wait
 Event Types")."""
@@ -34,13 +39,15 @@ class ServerWatch:
 
     wal_end: the end of the server's WAL when it was last asked for, 0 before. A server that does not answer is the
     stream's problem to report; here the last answer stays, and on_refused is called, since a server that shuts down
-    ends and refuses sessions before it ends its walsenders.
+    ends and refuses sessions before it ends its walsenders. on_giving_up is called as long as the server is about to
+    remove WAL that the slot needs.
     """
 
-    def __init__(self, catalog: Catalog, on_refused: Callable[[], None]) -> None:
+    def __init__(self, catalog: Catalog, on_refused: Callable[[], None], on_giving_up: Callable[[], None]) -> None:
         self.wal_end = 0
         self._catalog = catalog
         self._on_refused = on_refused
+        self._on_giving_up = on_giving_up
         self._walsender = 0
         self._at_work = ""
         self._answered_at = 0.0
@@ -77,6 +84,8 @@ class ServerWatch:
             rows = session.read_rows(_WALSENDER, self._walsender)
             self._at_work = _describe_work(*rows[0]) if rows else ""
             self._answered_at = time.monotonic()
+            if session.read_rows(_GIVES_SLOT_UP, self._walsender):
+                self._on_giving_up()
 
 
 def _describe_work(wait_type: str | None, wait_event: str | None) -> str:

@@ -45,6 +45,7 @@ from sources.postgres.reader import (
     COMMAND,
     CONFIRM,
     DISCONNECT_IF_FULL,
+    DISCONNECT_IF_UNREAD,
     FAILED,
     MESSAGE,
     QUIT,
@@ -74,6 +75,10 @@ _MESSAGE_REST_SECONDS = 30.0
 _REPLY_REQUEST_SHARE = 1 / 3
 """The share of receiveTimeout after which a silent server is asked to answer; silence is noticed that much later."""
 
+_UNREAD_SECONDS = 30.0
+"""The time after which a stream that is not read is ended, when the server is about to remove WAL of the slot. A sink
+that is slow reads sooner, and may still save the slot."""
+
 _URL_TIMEOUT_SECONDS = 10.0
 """For a connection to a server that is none of a source's."""
 
@@ -94,7 +99,7 @@ class PostgresSource(Source):
         super().__init__(name, options)
         self._settings = options
         self._catalog = Catalog(options.connection_string, options.timeout)
-        self._server = ServerWatch(self._catalog, self._disconnect_if_full)
+        self._server = ServerWatch(self._catalog, self._disconnect_if_full, self._disconnect_if_unread)
         self._types = ServerTypes(self._catalog)
         self._primary_keys = PrimaryKeys(self._catalog)
         self._snapshots = Snapshots(name, options, self._catalog, self._types)
@@ -343,6 +348,11 @@ class PostgresSource(Source):
         """A server that shuts down waits for a walsender that cannot send, and the sinks may stand still for hours."""
         with contextlib.suppress(SourceUnavailable):
             self._send_command(DISCONNECT_IF_FULL, 0)
+
+    def _disconnect_if_unread(self) -> None:
+        """A checkpoint that removes WAL of the slot waits for the walsender likewise, and other WAL piles up then."""
+        with contextlib.suppress(SourceUnavailable):
+            self._send_command(DISCONNECT_IF_UNREAD, round(_UNREAD_SECONDS * 1000))
 
     def _ask(self) -> None:
         """Ask for a block, once. If the reader has ended, what it sent before says why."""

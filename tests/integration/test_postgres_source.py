@@ -22,6 +22,7 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres import server_watch
+from sources.postgres import source as postgres_source
 from tests.database import Database, fresh_database
 from tests.source_at_work import (
     confirmed_flush_lsn,
@@ -331,6 +332,29 @@ def test_a_server_shuts_down_though_nobody_takes_what_it_sends(own_postgres: Emb
         assert len(rows(read_all(source, database))) == 20_000
 
 
+@pytest.mark.behaviour("O4")
+def test_a_checkpoint_that_gives_up_a_slot_ends_though_nobody_takes_what_its_walsender_sends(
+    own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(postgres_source, "_UNREAD_SECONDS", 0.5)
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
+    database.execute(_SCHEMA)
+    _limit_wal_of_slots(database)
+    with streaming(database, batchBytes="64KB") as source:
+        _insert(database, 0, 0)
+        position = read_all(source, database)[-1].position
+        database.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 20000) i")
+        cannot_send = "SELECT FROM pg_stat_activity WHERE wait_event = 'WalSenderWriteData'"
+        wait_for(lambda: bool(database.query(cannot_send)), "the walsender to find no room")
+        database.query("SELECT pg_switch_wal()")
+        database.execute("SET statement_timeout = '30s'; CHECKPOINT")
+        with pytest.raises(SourceUnavailable, match="more WAL than max_slot_wal_keep_size, and its stream is not"):
+            read_all(source, database)
+        with pytest.raises(PositionRefused, match="was invalidated"):
+            source.start(position)
+
+
 # Silence.
 
 
@@ -520,12 +544,8 @@ def test_a_slot_whose_wal_the_server_has_removed_is_refused_with_the_setting_tha
 
 
 def _keep_no_wal_for_slots(database: Database) -> None:
-    """Until the slot that nobody reads is lost. Less than a segment is none."""
-    with database.session() as session:
-        session.autocommit = True
-        with session.cursor() as cursor:
-            cursor.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
-            cursor.execute("SELECT pg_reload_conf()")
+    """Until the slot that nobody reads is lost."""
+    _limit_wal_of_slots(database)
 
     def is_lost() -> bool:
         database.query("SELECT pg_logical_emit_message(false, 'filler', ''), pg_switch_wal()")
@@ -533,6 +553,13 @@ def _keep_no_wal_for_slots(database: Database) -> None:
         return bool(database.value("SELECT wal_status = 'lost' FROM pg_replication_slots"))
 
     wait_for(is_lost, "the server to give the slot up")
+
+
+def _limit_wal_of_slots(database: Database) -> None:
+    """To none: less than a segment is that."""
+    with database.session(autocommit=True) as session, session.cursor() as cursor:
+        cursor.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+        cursor.execute("SELECT pg_reload_conf()")
 
 
 def test_a_slot_of_another_plugin_is_refused(every_postgres: Database) -> None:
