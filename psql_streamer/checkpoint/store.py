@@ -3,6 +3,7 @@ snapshots that were asked of it; and what sinks remember."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -40,6 +41,8 @@ _FORMAT_KEY = b"format"
 _LINEAGE = "lineage:"
 _DATABASES = 5
 _MODE = 0o600
+_LOCK_BYTES = 8192
+"""What LMDB maps of its lock file: a head, and a slot for each of 126 readers (LMDB source, mdb_env_setup_locks)."""
 
 _NO_FILE = (0, 0)
 _REPLACED_REMEDY = "put the file back that was there, or look whether this one is newer; then start again"
@@ -255,6 +258,7 @@ class Store:
                 raise
 
     def _open(self, *, readonly: bool) -> Any:
+        self._reserve_lock()
         return lmdb.open(
             str(self._path),
             map_size=self._map_size,
@@ -263,6 +267,23 @@ class Store:
             mode=_MODE,
             readonly=readonly,
         )
+
+    def _reserve_lock(self) -> None:
+        """Have the room for LMDB's lock file on the disk: on a full one LMDB would end the process (SIGBUS)."""
+        if not self._path.exists() or not hasattr(os, "posix_fallocate"):
+            return
+        try:
+            lock = os.open(f"{self._path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        except OSError:  # LMDB says what is wrong, or does without
+            return
+        try:
+            if os.fstat(lock).st_blocks * 512 < _LOCK_BYTES:
+                os.posix_fallocate(lock, 0, _LOCK_BYTES)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self._make_unusable_error(lmdb.DiskError(str(error.strerror).lower())) from None
+        finally:
+            os.close(lock)
 
     def _format(self) -> int:
         """The format of the file, 1 where it has none; StoreError for one that is newer than this version."""
@@ -308,8 +329,12 @@ class Store:
             raise StoreInUse(
                 f"lmdb: {self._path} is in use by PID {holder}", "stop that process, or set lmdb to another path"
             ) from None
-        os.ftruncate(self._owner, 0)
-        os.pwrite(self._owner, str(os.getpid()).encode(), 0)
+        try:
+            os.ftruncate(self._owner, 0)
+            os.pwrite(self._owner, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            self.close()
+            raise self._make_unusable_error(lmdb.DiskError(str(error.strerror).lower())) from None
 
     def _find_holder(self) -> int:
         """The process that has the file open; 0 for none."""

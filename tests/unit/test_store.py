@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -312,6 +314,26 @@ def test_a_full_map_says_which_option_to_raise(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is full: raise lmdbMapSize"):
         fill()
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("needs", "opened"),
+    [("pwrite", Store.open), ("posix_fallocate", Store.open), ("posix_fallocate", Store.open_to_read)],
+)
+def test_a_disk_without_room_for_the_files_beside_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needs: str, opened: Callable[[Store], object]
+) -> None:
+    store = Store(tmp_path / "positions.lmdb")
+    store.open()
+    store.close()
+    (tmp_path / "positions.lmdb-lock").unlink()
+
+    def find_no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, needs, find_no_room)
+    with pytest.raises(StoreError, match=r"cannot be used \(no space left on device\): look at the disk's free space"):
+        opened(store)
 
 
 def test_a_file_that_is_being_written_is_not_closed_under_the_writer(tmp_path: Path) -> None:
