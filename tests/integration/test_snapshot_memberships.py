@@ -63,6 +63,18 @@ AWAY_AND_BACK = [
         "root",
         id="a partition out of the root that is read",
     ),
+    pytest.param(
+        _TABLE + "CREATE PUBLICATION p FOR ALL TABLES",
+        f"ALTER TABLE t SET UNLOGGED; {_CHANGE}; ALTER TABLE t SET LOGGED",
+        "t",
+        id="unlogged",
+    ),
+    pytest.param(
+        _PARTITIONED + " WITH (publish_via_partition_root)",
+        f"ALTER TABLE t SET UNLOGGED; {_CHANGE}; ALTER TABLE t SET LOGGED",
+        "root",
+        id="an unlogged partition of the root that is read",
+    ),
 ]
 
 
@@ -257,3 +269,24 @@ def test_a_row_that_comes_again_with_values_that_the_stream_has_not_is_no_repeti
     assert {b"old"} in found.values()
     assert {b"new"} in found.values()
     assert all(len(values) == 1 for values in found.values())
+
+
+@pytest.mark.parametrize("alter", ["ALTER v TYPE text USING v || id", "ALTER id TYPE int USING 701 - id"])
+def test_a_table_that_gets_other_values_by_alter_table_is_read_from_its_beginning(
+    database: Database, alter: str
+) -> None:
+    database.execute(_TABLE + "UPDATE t SET v = id; CREATE PUBLICATION p FOR TABLE t")
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
+        database.execute(f"ALTER TABLE t {alter}")
+        consumer.until_done()
+    consumer.fold.assert_equals(database, "public.t")
+
+
+@pytest.mark.parametrize("anew", ["VACUUM FULL t", "CLUSTER t USING t_pkey"])
+def test_a_table_whose_rows_move_and_stay_as_they_are_is_read_on(database: Database, anew: str) -> None:
+    database.execute(_TABLE + "CREATE PUBLICATION p FOR TABLE t")
+    with reading(database, 200, chunkRows=50, chunkBytes=1000, parallel=1) as consumer:
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute(anew)
+        consumer.until_done()
+    assert (consumer.fold.reads, consumer.source.list_snapshots()[0].reason) == (700, "")

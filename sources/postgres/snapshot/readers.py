@@ -246,7 +246,12 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         """What consumers lack by what became of a table since rows of it were read; empty for nothing."""
         if not task.order:
             return ""
-        return describe_alteration(self._name, task.order, table, self._partitions.were_detached(task.order, table))
+        known = self._partitions
+        return describe_alteration(
+            *(self._name, task.order, table),
+            were_detached=known.were_detached(task.order, table),
+            was_written_anew=known.was_written_anew(task.order, table),
+        )
 
     def _look(self, task: Look, session: Session) -> None:
         """Whether the table was streamed under its name until its last rows were given."""

@@ -80,13 +80,14 @@ SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind:
      LEFT JOIN pg_catalog.pg_opclass oc ON CASE WHEN of_index.opcmethod = {btree} THEN oc.oid = of_index.oid
         ELSE oc.opcmethod = {btree} AND oc.opcdefault AND oc.opcintype = of_index.opcintype END),
     CASE c.relkind WHEN 'r' THEN ARRAY[
-        ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text, c.oid::text, '']]
+        ARRAY[n.nspname::text, c.relname::text, c.relkind::text, c.reltuples::text, c.relpages::text, c.oid::text, '',
+            {file_of_c}]]
     ELSE (
         SELECT array_agg(ARRAY[of.nspname::text, part.relname::text, part.relkind::text, part.reltuples::text,
             part.relpages::text, part.oid::text, (
                 SELECT string_agg(up.xmin::text, ' ' ORDER BY up.inhrelid) FROM pg_catalog.pg_inherits up
                 JOIN pg_catalog.pg_partition_ancestors(part.oid) above ON above.relid = up.inhrelid
-            )] ORDER BY of.nspname, part.relname)
+            ), {file_of_part}] ORDER BY of.nspname, part.relname)
         FROM {tree} tree JOIN pg_catalog.pg_class part ON part.oid = tree.oid
         JOIN pg_catalog.pg_namespace of ON of.oid = part.relnamespace WHERE part.relkind <> 'p'
     ) END,
@@ -103,6 +104,10 @@ END
 WHERE {chosen}
 ORDER BY 2, 3
 """
+# Another one when ALTER TABLE has written the rows anew, as SET UNLOGGED and SET LOGGED do. VACUUM FULL, CLUSTER and
+# TRUNCATE keep the OID of the TOAST table (PostgreSQL source, finish_heap_swap in cluster.c); of a table without one
+# nothing tells them apart.
+_FILE = "CASE {0}.reltoastrelid WHEN 0 THEN {0}.relfilenode ELSE {0}.reltoastrelid END::text"
 # What is written anew when a table leaves its publications, or when these are altered, though it is all as before
 # afterwards. `asked` has the table and those above it.
 _MEMBERSHIP = """(SELECT string_agg(fact, ' ' ORDER BY fact) FROM (
@@ -245,7 +250,8 @@ class KeyColumn:
 class Part:
     """A table that holds rows: a plain one or a partition. pages: how many it had when it was analysed.
 
-    attached: another one when it, or a table between it and its root, was detached and attached again.
+    attached: another one when it, or a table between it and its root, was detached and attached again. file: another
+    one when its rows were written anew, as by SET UNLOGGED.
     """
 
     oid: int
@@ -254,6 +260,7 @@ class Part:
     pages: int
     foreign: bool
     attached: str = ""
+    file: str = ""
 
     @property
     def name(self) -> str:
@@ -292,7 +299,8 @@ class SnapshotTable:
     @property
     def order(self) -> str:
         """The order in which its rows are read, as JSON: the columns of its key, what its index makes of them, the row
-        filter if there is one, what tells its partitions from others if it has some, and as what it is streamed.
+        filter if there is one, what tells its partitions from others if it has some, whether its rows were written
+        anew, and as what it is streamed.
 
         Where that is another one, a key that was read up to says nothing of what is left; for partitions see
         KnownPartitions.
@@ -303,13 +311,16 @@ class SnapshotTable:
         ]
         filters = [self.row_filter] if self.row_filter else []
         streamed = {"name": [self.relation.schema, self.relation.table], "membership": _hash(self.membership)}
-        return json.dumps([describe_key(self.relation), names, *filters, *self._describe_partitions(), streamed])
+        return json.dumps([describe_key(self.relation), names, *filters, *self._describe_parts(), streamed])
 
-    def _describe_partitions(self) -> list[dict[str, str]]:
+    def _describe_parts(self) -> list[dict[str, str]]:
         """Short, as there may be thousands of them and positions have it."""
         if self.only:
-            return []
-        return [{"partitions": _hash(" ".join(sorted(f"{part.oid}:{part.attached}" for part in self.parts)))}]
+            return [{"file": part.file} for part in self.parts]
+        return [
+            {"partitions": _hash(" ".join(sorted(f"{part.oid}:{part.attached}" for part in self.parts)))},
+            {"files": _hash(" ".join(sorted(f"{part.oid}:{part.file}" for part in self.parts)))},
+        ]
 
     def _describe_digits(self, column: KeyColumn) -> tuple[int, ...]:
         """The modifier of a type whose texts depend on it; nothing of a column without one."""
@@ -366,6 +377,8 @@ def _build_query(version: int, *, one: bool, filters: bool) -> str:
         in_schemas=_IN_SCHEMAS if with_lists else "",
         membership=_MEMBERSHIP.format(schemas=_SCHEMAS_OF_MEMBERSHIP if with_lists else "") if one else "''",
         details=_DETAILS.format(filter=_FILTER if filters else "NULL::text") if with_lists else _NO_DETAILS,
+        file_of_c=_FILE.format("c"),
+        file_of_part=_FILE.format("part"),
         base=_BASE,
         btree=_BTREE,
         labels=_LABELS.format(base=_BASE),
@@ -400,8 +413,8 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         estimated_rows=_estimate([float(tuples) for _, _, _, tuples, *_ in parts]),
         key=found,
         parts=tuple(
-            Part(int(part), of, name, int(pages), part_kind == "f", attached or "")
-            for of, name, part_kind, _, pages, part, attached in parts
+            Part(int(part), of, name, int(pages), part_kind == "f", attached or "", file)
+            for of, name, part_kind, _, pages, part, attached, file in parts
         ),
         rows_are_streamed=bool(streamed),
         all_rows_are_streamed=bool(all_streamed),
