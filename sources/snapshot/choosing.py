@@ -12,9 +12,6 @@ from sources.snapshot.late import LateChanges
 from sources.snapshot.runs import Runs
 from sources.snapshot.work import Check, Chunk, Look, Nudge, Plan, Read, TableWork, Task
 
-_KEYS_READ_AGAIN_AT_ONCE = 1000
-"""Rows that are read again with one query."""
-
 _POSTED_AT_ONCE = 5000
 """Posted keys that are looked up with one query."""
 
@@ -66,7 +63,7 @@ class Chooser:
         if is_unread or any(chunk.keys for chunk in work.chunks):
             keys: tuple[bytes, ...] = ()  # all rows are read later; those that are held are asked for once
         else:
-            keys = tuple(list(table.again)[:_KEYS_READ_AGAIN_AT_ONCE])
+            keys = tuple(list(table.again)[: work.keys_at_once])
         if not keys and work.read_all:
             return self._look(run, table, work)
         if not keys and self._is_full():

@@ -263,8 +263,8 @@ class Schedule(Generic[G]):
             if chunk.keys is None:
                 work.read_key = work.read_key if last_key is None else last_key  # a key may be empty
                 work.read_all = last
-            elif not last:
-                chunk.keys = tuple(rows.keys.to_pylist())  # the others were too many bytes, and stay asked for
+            else:
+                work.note_read_again(chunk, set(rows.keys.to_pylist()), all_came=last)
             task.table.reason = ""
             self._news.note_wait_over(task.run, task.table.table)
             self._condition.notify_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -11,6 +12,9 @@ from psql_streamer.snapshot.fence import Line
 from psql_streamer.snapshot.held import HeldChunk, Piece
 from psql_streamer.snapshot.progress import SnapshotRun, TableRun
 from psql_streamer.snapshots import KeyForm
+
+KEYS_READ_AGAIN_AT_ONCE = 1000
+"""Rows that are read again with one query."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,10 +40,24 @@ class TableWork:
     chunks: deque[Chunk] = field(default_factory=deque)
     outdated: int = 0  # chunks in a row that the stream showed in another shape
     look: object | None = None  # the last one at the table that has been begun, behind its last rows
+    keys_at_once: int = KEYS_READ_AGAIN_AT_ONCE
 
     @property
     def busy(self) -> bool:
         return any(chunk.held.rows is None for chunk in self.chunks)
+
+    def note_read_again(self, chunk: Chunk, came: Container[bytes], *, all_came: bool) -> None:
+        """Rows were read again, all that are there or as many as there was room for; the others stay asked for.
+
+        came: their keys. One may be another text of the value that was asked for, where a type has several: if no text
+        is the same, fewer are asked for, until it is the row of the only one.
+        """
+        asked = chunk.keys or ()
+        if all_came:
+            self.keys_at_once = KEYS_READ_AGAIN_AT_ONCE
+        elif len(asked) > 1:
+            chunk.keys = tuple(key for key in asked if key in came)
+            self.keys_at_once = self.keys_at_once if chunk.keys else len(asked) // 2
 
     def drop_chunks(self, given: bytes | None) -> None:
         """Read again from what was given on."""

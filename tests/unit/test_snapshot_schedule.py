@@ -141,6 +141,26 @@ def test_a_session_that_is_lost_behind_its_last_task_changes_nothing() -> None:
     assert schedule.show()[0].rows == 2
 
 
+@pytest.mark.parametrize("asked", [1, 5])
+def test_rows_that_come_again_one_by_one_under_other_texts_of_their_keys_are_not_asked_for_without_end(
+    asked: int,
+) -> None:
+    schedule, task = scheduled()
+    task.table.again |= {b"%d.0" % number: 0 for number in range(asked)}
+    bring(schedule, task, 100, last=True)
+    given(schedule)
+    for _ in range(20):
+        again = schedule.wait_for_task(0)
+        if again is None:
+            break
+        assert isinstance(again, Read)
+        assert again.keys
+        bring(schedule, again, int(float(again.keys[0])))  # and there is no room for more
+        given(schedule)
+    assert not task.table.again
+    assert schedule.show()[0].tables[0].state is TableState.DONE
+
+
 def looked_at() -> tuple[Schedule[Delivered], Look]:
     """With all rows of the table given, and the look at it behind them."""
     schedule, task = scheduled(look_last=True)
