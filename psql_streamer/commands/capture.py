@@ -38,6 +38,8 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
     finally:
         of_its_own.stop()
         progress.end()
+    if scrubber is not None and writer.written and (unseen := scrubber.list_unseen()):
+        logs.complain(f"--keep: no change has a column {', '.join(unseen)}: what was meant has stand-ins")
     return writer.written > 0
 
 

@@ -24,11 +24,13 @@ class Scrubber:
 
     def __init__(self, keep: AbstractSet[str] = frozenset()) -> None:
         self._keep = keep
+        self._unseen = set(keep)
         self._stand_ins = StandIns()
 
     def scrub(self, line: Line, relation: Relation) -> Line:
         """The line of a change with other values."""
         kinds = {column.name: column.type for column in relation.columns}
+        self._unseen -= kinds.keys()
         images: Line = {
             side: {name: self._scrub_value(name, value, kinds[name]) for name, value in line[side].items()}
             for side in ("before", "after")
@@ -37,6 +39,10 @@ class Scrubber:
         # The UUID of a snapshot's row is made of its key.
         uuid = {"uuid": self._stand_ins.replace_uuid(line["uuid"])} if "uuid" in line else {}
         return {**line, **uuid, **images}
+
+    def list_unseen(self) -> list[str]:
+        """The names to keep that no table has had so far: one may be misspelt, and its column was scrubbed."""
+        return sorted(self._unseen)
 
     def _scrub_value(self, column: str, value: Any, kind: ColumnType) -> Any:
         return value if column in self._keep else self._replace_value(value, kind)

@@ -189,8 +189,9 @@ def test_scrubbed_values_tell_nothing_and_kept_ones_stay(config: Path, shop: Dat
         "INSERT INTO people SELECT i, 'Ann.Secret' || i % 2 || '@example.com', date '1980-05-17' + i,"
         """ '{"friend": "Ann.Secret1@example.com", "n": 12.5, "yes": true}' FROM generate_series(1, 90) i"""
     )
-    code, lines, _ = run(config, "--table", "people", "--existing", "--scrub", "--keep", "born")
+    code, lines, said = run(config, "--table", "people", "--existing", "--scrub", "--keep", "born,male")
     assert code == 0
+    assert "--keep: no change has a column male: what was meant has stand-ins" in said
     rows = [one["after"] for one in _changes(lines)]
     assert len({row["id"] for row in rows}) == 90
     assert [row["born"] for row in rows] == [str(one) for (one,) in shop.query("SELECT born FROM people ORDER BY id")]
