@@ -49,6 +49,29 @@ WHERE pubname = ANY(%s) AND (p.pubupdate OR p.pubdelete) AND CASE
 END
 ORDER BY 1
 """
+# Named tables cannot be UNLOGGED; partitions of named ones, and what a publication has without naming it, can.
+_UNLOGGED = """
+SELECT DISTINCT format('%%I.%%I', n.nspname, c.relname)
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_publication p ON p.pubname = ANY(%s)
+WHERE c.relpersistence = 'u' AND c.relkind = 'r' AND (
+    p.puballtables
+    OR EXISTS (
+        SELECT FROM pg_publication_rel r JOIN pg_partition_ancestors(c.oid) a ON r.prrelid = a.relid
+        WHERE r.prpubid = p.oid
+    )
+    {in_schemas}
+)
+ORDER BY 1
+"""
+_UNLOGGED_IN_SCHEMAS = """
+    OR EXISTS (
+        SELECT FROM pg_publication_namespace s JOIN pg_class named ON named.relnamespace = s.pnnspid
+        WHERE s.pnpubid = p.oid
+            AND (named.oid = c.oid OR named.oid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))
+    )
+"""
 # Amazon RDS lets the members of a role replicate, whose attribute nobody may set there.
 _MAY_REPLICATE = """
 SELECT rolname, rolreplication OR rolsuper OR EXISTS (
@@ -127,7 +150,14 @@ def _check_publications(session: Session, options: PostgresOptions) -> Iterator[
             f"{table} has no replica identity: the server refuses its updates and deletes, and its events have no key",
             f"add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
-    if int(session.read_setting("server_version_num")) < _LISTS_AND_FILTERS:
+    has_lists = int(session.read_setting("server_version_num")) >= _LISTS_AND_FILTERS
+    for (table,) in session.read_rows(_UNLOGGED.format(in_schemas=_UNLOGGED_IN_SCHEMAS if has_lists else ""), names):
+        yield Finding(
+            Severity.WARNING,
+            f"{table} is UNLOGGED: its changes are not in the WAL, and are not streamed",
+            f"ALTER TABLE {table} SET LOGGED, then ask for a snapshot of it",
+        )
+    if not has_lists:
         return
     for table, listed in session.read_rows(_PARTLY_PUBLISHED, names):
         what, remedy = _COLUMN_LIST if listed else _ROW_FILTER

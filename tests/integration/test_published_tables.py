@@ -128,3 +128,32 @@ def test_generated_columns_are_told_as_the_stream_has_them(every_postgres: Datab
         streamed = [change.relation for batch in read_all(source, database) for change in batch.changes]
     assert told == streamed
     assert len(told[0].columns) == (3 if option else 2)
+
+
+@pytest.mark.parametrize(
+    ("publication", "found"),
+    [
+        ("FOR ALL TABLES", ["public.part_1", "public.quick", "public.sub", 'side."Quick one"']),
+        ("FOR TABLES IN SCHEMA side", ['side."Quick one"']),
+        ("FOR TABLE parts, logged", ["public.part_1", "public.sub"]),
+        ("FOR TABLE logged", []),
+    ],
+)
+def test_check_names_the_unlogged_tables_of_a_publication_whose_changes_never_come(
+    database: Database, publication: str, found: list[str]
+) -> None:
+    database.execute(f"""
+        CREATE SCHEMA side;
+        CREATE TABLE logged (id int PRIMARY KEY);
+        CREATE UNLOGGED TABLE quick (id int PRIMARY KEY);
+        CREATE UNLOGGED TABLE side."Quick one" (id int PRIMARY KEY);
+        CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id);
+        CREATE UNLOGGED TABLE part_1 PARTITION OF parts FOR VALUES FROM (0) TO (10);
+        CREATE TABLE part_2 PARTITION OF parts FOR VALUES FROM (10) TO (20);
+        CREATE TABLE part_3 PARTITION OF parts FOR VALUES FROM (20) TO (30) PARTITION BY RANGE (id);
+        CREATE UNLOGGED TABLE sub PARTITION OF part_3 FOR VALUES FROM (20) TO (30);
+        CREATE PUBLICATION p {publication}
+    """)
+    told = [finding for finding in source_of(database).check() if "UNLOGGED" in finding.problem]
+    assert [finding.problem.partition(" is UNLOGGED")[0] for finding in told] == found
+    assert all("SET LOGGED, then ask for a snapshot" in finding.remedy for finding in told)
