@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import measure_bytes, read_offsets
-from psql_streamer.columns import ChosenCells, Columns, list_held_arrays
+from psql_streamer.columns import ChosenCells, Columns, choose_each, list_held_arrays
 from psql_streamer.model import (
     ADDRESS,
     PER_ROW,
@@ -552,16 +552,15 @@ def _build_image(tuples: Tuples, rows: Index, columns: Sequence[Column]) -> Imag
     there = at < len(tuples)
     there[there] = tuples.rows[at[there]] == rows[there]
     firsts = tuples.begins[:-1][at[there]]
-    held: list[pa.Array | ChosenCells] = []
+    held: list[pa.Array | ChosenCells] = choose_each(tuples.values, firsts, range(len(columns)))
     absent = {}
-    none = None if len(firsts) else ChosenCells(tuples.values, firsts, 0)  # columns without elements are alike
     for number, column in enumerate(columns):
         if isinstance(column.type, ArrowType):
-            held.append(_build_typed_column(tuples, firsts + number, column.type))
-        else:
-            held.append(none or ChosenCells(tuples.values, firsts, number))
-        if tuples.absent is not None and (gone := tuples.absent[firsts + number]).any():
-            absent[number] = gone
+            held[number] = _build_typed_column(tuples, firsts + number, column.type)
+    if tuples.absent is not None:
+        for number in range(len(columns)):
+            if (gone := tuples.absent[firsts + number]).any():
+                absent[number] = gone
     addresses = None if tuples.addresses is None else tuples.addresses.take(pa.array(at[there]))
     return Image(Columns(held), np.flatnonzero(there), absent, _drop_if_all_null(addresses))
 

@@ -39,6 +39,14 @@ class ChosenCells(NamedTuple):
         return self.values.take(pa.array(self.cells))
 
 
+def choose_each(values: pa.BinaryArray, firsts: Index, behind: Iterable[int]) -> list[pa.Array | ChosenCells]:
+    """A column for each of these numbers, see ChosenCells. Columns without elements are alike: one stands for all."""
+    if not len(firsts):
+        none = ChosenCells(values, firsts, 0)
+        return [none for _ in behind]
+    return [ChosenCells(values, firsts, by) for by in behind]
+
+
 class Columns(Sequence[pa.Array]):
     """Arrays, as a tuple has them; one that lies in a table of cells is made when it is first asked for."""
 

@@ -7,6 +7,7 @@ columns is of these descriptions as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from psql_streamer.hashed import Hashed
@@ -16,10 +17,23 @@ from psql_streamer.pgtypes.builtin import BY_OID
 
 HashedColumns: TypeAlias = Hashed[tuple[Column, ...]]
 
+_MOST_TUPLES = 2000
+"""Tuples of columns of which it is remembered what they are as HashedColumns."""
+
+_held: dict[int, tuple[tuple[Column, ...], HashedColumns]] = {}  # by id; whoever finds none makes it, in any thread
+
 
 def hash_columns(columns: tuple[Column, ...]) -> HashedColumns:
-    """The columns, as what is remembered of them is looked up: equal if what is known of their types is, too."""
-    return Hashed(columns, list_descriptions(columns))
+    """The columns, as what is remembered of them is looked up: equal if what is known of their types is, too.
+
+    The same object for the same tuple, and for equal ones, so that looking it up compares no columns.
+    """
+    held = _held.get(id(columns))
+    if held is None or held[0] is not columns:
+        if len(_held) >= _MOST_TUPLES:
+            _held.clear()
+        held = _held[id(columns)] = columns, _find_first(Hashed(columns, list_descriptions(columns)))
+    return held[1]
 
 
 def list_descriptions(columns: Sequence[Column]) -> tuple[tuple[int, PgType], ...]:
@@ -31,3 +45,9 @@ def list_descriptions(columns: Sequence[Column]) -> tuple[tuple[int, PgType], ..
         and kind.known is not None
         and BY_OID.get(kind.oid) is not kind.known
     )
+
+
+@lru_cache(maxsize=_MOST_TUPLES)
+def _find_first(hashed: HashedColumns) -> HashedColumns:
+    """The first one that was equal to it."""
+    return hashed

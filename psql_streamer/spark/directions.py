@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from psql_streamer.events.routing import is_topic
 from psql_streamer.model import ADDRESS, ArrowType, Column
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.lacking import Mask
+
+Direction: TypeAlias = tuple[Field, pa.Array, Mask | None]
+"""Such a column, its values by element, and where these cannot be known (None: nowhere)."""
 
 TOPIC, KEY, HEADERS, PART = "_topic", "_key", "_headers", "_part"
 
@@ -95,10 +99,10 @@ class Directed:
         )
 
 
-def read_directions(fields: Iterable[tuple[Field, pa.Array, Mask | None]], elements: int, where: str) -> Directed:
+def read_directions(fields: Iterable[Direction], elements: int, where: str) -> Directed:
     """What a result says of its rows.
 
-    fields: its columns of this kind, with their values by element, and where these cannot be known.
+    fields: its columns of this kind.
     """
     given = {field.name: (values, absent) for field, values, absent in fields if field.name != PART}
     if not given:

@@ -102,6 +102,11 @@ class Sent:
         """How many of the table's columns are the changes' own."""
         return len(self.texts)
 
+    @property
+    def row_column(self) -> int:
+        """The index of `_row`, the last one."""
+        return len(self.schema) - 1
+
     @cached_property
     def names(self) -> list[str]:
         """The names of all columns of the table."""

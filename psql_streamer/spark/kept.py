@@ -69,9 +69,9 @@ def find_unjudged_images(sent: Sent, facts: Facts | None, came: Index) -> Index:
 
     came: sorted, those of the result. A rule that looks itself whether values are missing is the author's business.
     """
-    if facts is None:
-        return np.empty(0, np.int64)
     lacking = sent.lacking
+    if facts is None or not lacking.anything:
+        return np.empty(0, np.int64)
     read = find_judged_columns(facts)
     stays = np.zeros(lacking.images, np.bool_)
     if sent.place(KEY_ONLY) not in read:

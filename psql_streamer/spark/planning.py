@@ -92,7 +92,7 @@ class Planner:
         lineage = with_row(lineage, sent)
         needs = Needs.from_facts(lineage, facts, sent)
         if not needs.has_work:
-            return sent, lineage, Result(sent.select_columns([len(sent.names) - 1]), {needs.returns[0]: 0})
+            return sent, lineage, Result(sent.select_columns([sent.row_column]), {needs.returns[0]: 0})
         rule = self._find_prepared(self.prepared, job, sent, lineage, needs)
         return (sent, lineage, rule.run(sent)) if rule is not None and rule.is_repeatable else None
 
@@ -226,7 +226,7 @@ def with_row(lineage: Lineage, sent: Sent) -> Lineage:
     """The lineage of a result to which `_row` is added, if it has none."""
     if lineage.facts is None or lineage.facts.row is not RowOrigin.MISSING:
         return lineage
-    return Lineage((*lineage.fields, Field(ROW, len(sent.names) - 1)), lineage.facts, lineage.layouts)
+    return Lineage((*lineage.fields, Field(ROW, sent.row_column)), lineage.facts, lineage.layouts)
 
 
 def _compute_masks(facts: Facts, sent: Sent) -> Mapping[tuple[int, Turns], int]:

@@ -66,7 +66,7 @@ class Needs:
     @classmethod
     def from_facts(cls, lineage: Lineage, facts: Facts, sent: Sent) -> Needs:
         """What a rule with these facts needs."""
-        row, columns = len(sent.names) - 1, sent.changes.columns
+        row, columns = sent.row_column, sent.changes.columns
         computed = [
             at for at, field in enumerate(lineage.fields) if field.source is None or is_direction(field, columns)
         ]

@@ -6,9 +6,8 @@ wrote it, byte for byte, also where Spark's type cannot hold it (and Spark saw n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -25,23 +24,26 @@ from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.lacking import Mask, merge_masks
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
-from psql_streamer.spark.result_fields import Layout, find_source, is_key
+from psql_streamer.spark.result_fields import Layout, Passed, find_source, is_key
+from psql_streamer.spark.result_rows import Result
 
 
 class Survivor(NamedTuple):
     """A column of the result: its values by sorted image, and where its images lack it (None: nowhere).
 
+    made: the values; or what they are selected from when they are asked for, which has them as the column `source`.
     held: None, or as what the new and the old images hold their values, which need not be made of it.
     """
 
     column: Column
-    make: Callable[[], pa.Array]
-    absent: Mask | None
+    made: pa.Array | Given
+    absent: Mask | None = None
+    source: int = -1
     held: tuple[ChosenCells, ChosenCells] | None = None
 
     @property
     def values(self) -> pa.Array:
-        return self.make()
+        return self.made.make_passed(self.source, self.absent) if isinstance(self.made, Given) else self.made
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +119,34 @@ class Given:
         texts = self._restore_texts(source, values, kind, passed)
         return _make_survivor(replace(column, name=field.name, key=key), texts, absent)
 
-    def build_stayed_survivor(self, field: Field, column: Column | None) -> Survivor:
-        """A column that the rule passes on and that did not travel. column: of the result; None: it is not the changes'
-        own.
+    def build_plain_survivors(self, result: Result) -> dict[int, Survivor]:
+        """The columns of the changes that the rule passes on and that did not travel, by their places in the result,
+        where nothing is to be done about them: all images have them, in cells. Else none, see build_stayed_survivor.
         """
-        source, sent = cast(int, field.source), self.sent
-        if column is None:
-            return _make_computed_survivor(field.name, False, self._select_images(sent.select_column(source)), None)
+        new, old = self.held
+        if self.sent.lacking.absent or self.sent.read or {*map(type, new), *map(type, old)} != {ChosenCells}:
+            return {}
+        held = cast("Sequence[tuple[ChosenCells, ChosenCells]]", list(zip(new, old, strict=True)))
+        return {
+            at: Survivor(column, self, None, source, held[source])
+            for at, (source, column) in self.layout.passed.items()
+            if result.has_stayed(at)
+        }
+
+    def build_stayed_survivor(self, field: Field, passed: Passed | None) -> Survivor:
+        """A column that the rule passes on and that did not travel. passed: None where it is not the changes' own."""
+        sent = self.sent
+        if passed is None:
+            values = self._select_images(sent.select_column(cast(int, field.source)))
+            return _make_computed_survivor(field.name, False, values, None)
+        source, column = passed
         absent = self._find_absent_of_passed(source) if sent.lacking.absent else None
         if sent.read and source in sent.read:
             return _make_computed_survivor(field.name, column.key, self._select_images(sent.read[source]), absent)
-        return Survivor(column, partial(self._make_passed, source, absent), absent, self._find_held(source))
+        return Survivor(column, self, absent, source, self._find_held(source))
 
-    def _make_passed(self, source: int, absent: Mask | None) -> pa.Array:
+    def make_passed(self, source: int, absent: Mask | None) -> pa.Array:
+        """The values of a column of the changes, by sorted image; null where an image lacks it."""
         sent = self.sent
         kept = sent.typed if isinstance(sent.changes.columns[source].type, ArrowType) else sent.texts
         return _make_absent_null(self._select_images(kept[source]), absent)
@@ -150,6 +167,8 @@ class Given:
     def _find_absent_of_computed(self, reads: frozenset[int]) -> Mask | None:
         """What is computed from values that are not there is not there either, unless the rule asks for it."""
         lacking = self.sent.lacking
+        if not lacking.unseen:
+            return self.put_back if self.put_back.any() else None
         mask = merge_masks((lacking.unseen[at] for at in reads if at in lacking.unseen), lacking.images)
         if self.sent.place(UNCHANGED) in reads:
             mask &= ~lacking.is_new
@@ -202,8 +221,7 @@ def _make_computed_survivor(name: str, key: bool, values: pa.Array, absent: Mask
 
 
 def _make_survivor(column: Column, values: pa.Array, absent: Mask | None) -> Survivor:
-    found = _make_absent_null(values, absent)
-    return Survivor(column, lambda: found, absent)
+    return Survivor(column, _make_absent_null(values, absent), absent)
 
 
 def _make_absent_null(values: pa.Array, absent: Mask | None) -> pa.Array:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Column
@@ -23,15 +24,22 @@ class Kind(Enum):
     OF_EVENTS = "of events"
 
 
+class Passed(NamedTuple):
+    """A column of the changes that a rule passes on. source: its place there. column: as it is in the result."""
+
+    source: int
+    column: Column
+
+
 @dataclass(slots=True)
 class Layout:
     """What the columns of a result are, for tables with the same columns. names: of those that become part of events.
-    kinds: of each. passed: the changes' own columns, as they are in the result, by their places there.
+    kinds: of each. passed: the changes' own columns, by their places in the result.
     """
 
     names: set[str]
     kinds: tuple[Kind, ...]
-    passed: Mapping[int, Column]
+    passed: Mapping[int, Passed]
     _columns: tuple[Column, ...] = ()
 
     def share_columns(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -50,7 +58,7 @@ def make_layout(sent: Sent, fields: Sequence[Field], where: str) -> Layout:
     names = collect_column_names(sent, fields, where)
     kinds = tuple(_find_kind(sent, field) for field in fields)
     passed = {
-        at: _name_column(sent.changes.columns[field.source], field, names)
+        at: Passed(field.source, _name_column(sent.changes.columns[field.source], field, names))
         for at, (field, kind) in enumerate(zip(fields, kinds, strict=True))
         if kind is Kind.OF_EVENTS and field.source is not None and field.source < sent.own_columns
     }

@@ -65,7 +65,7 @@ def order_rows(
 
     Raises HandlerRefused when `_row` is null or none that was sent, RowsRefused for numbers that come twice.
     """
-    at = find_row_column(fields, len(sent.names) - 1)
+    at = find_row_column(fields, sent.row_column)
     row = result.select_column(at)
     if row.null_count or not row.type.equals(_ROW_TYPE):
         raise HandlerRefused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ from psql_streamer.events.identity import make_part_uuids
 from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.values import choose_render
 from psql_streamer.model import NO_UUID, ArrowType, Changes, Image, Index, RowOp, select_row_fields
-from psql_streamer.spark.directions import Directed, find_refused, read_directions
+from psql_streamer.spark.directions import Directed, Direction, find_refused, read_directions
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Field
 from psql_streamer.spark.failures import RowsRefused
@@ -64,26 +64,9 @@ def receive(
     layout = lineage.find_layout(sent, where)
     if len(back):
         _refuse_without_key(sent, fields, where)
-    given = Given.from_images(sent, images, np.isin(images, back), layout)
-    survivors, directions = [], []
-    for at, (field, kind) in enumerate(zip(fields, layout.kinds, strict=True)):
-        if kind is Kind.DIRECTION:
-            directions.append(
-                (field, *given.build_direction(field, came.sort_column(result, at), _find_reads(lineage, at)))
-            )
-        elif kind is Kind.OURS:
-            continue
-        elif result.has_stayed(at):
-            survivors.append(given.build_stayed_survivor(field, layout.passed.get(at)))
-        else:
-            survivor = given.build_survivor(
-                field, given.complete(field, came.sort_column(result, at)), _find_reads(lineage, at)
-            )
-            survivors.append(survivor)
-            if field.source is None:
-                _refuse_broken_texts(given, survivor, where)
-                if survivor.column.key:
-                    _refuse_lost_keys(given, field, survivor, where)
+    put_back = np.isin(images, back) if len(back) else np.zeros(len(images), np.bool_)
+    given = Given.from_images(sent, images, put_back, layout)
+    survivors, directions = _build_columns(given, lineage, result, came, where)
     said = read_directions(directions, len(images), where)
     if said.addresses is not None:
         refuse_rows(sent, images, find_refused(said.addresses), where)
@@ -103,6 +86,37 @@ def receive(
         images,
         _count_unaddressed(said, kept),
     )
+
+
+def _build_columns(
+    given: Given, lineage: Lineage, result: Result, came: Came, where: str
+) -> tuple[list[Survivor], list[Direction]]:
+    """The columns of the new changes, and those that say where events go."""
+    layout = given.layout
+    survivors: list[Survivor] = []
+    directions: list[Direction] = []
+    plain = given.build_plain_survivors(result)
+    for at, (field, kind) in enumerate(zip(lineage.fields, layout.kinds, strict=True)):
+        if at in plain:
+            survivors.append(plain[at])
+        elif kind is Kind.DIRECTION:
+            directions.append(
+                (field, *given.build_direction(field, came.sort_column(result, at), _find_reads(lineage, at)))
+            )
+        elif kind is Kind.OURS:
+            continue
+        elif result.has_stayed(at):
+            survivors.append(given.build_stayed_survivor(field, layout.passed.get(at)))
+        else:
+            survivor = given.build_survivor(
+                field, given.complete(field, came.sort_column(result, at)), _find_reads(lineage, at)
+            )
+            survivors.append(survivor)
+            if field.source is None:
+                _refuse_broken_texts(given, survivor, where)
+                if survivor.column.key:
+                    _refuse_lost_keys(given, field, survivor, where)
+    return survivors, directions
 
 
 def _choose_addresses(given: Given, said: Directed, came: Came) -> pa.StructArray | None:
@@ -226,11 +240,13 @@ def _build_image(
 ) -> Image:
     """elements: of the result, all of new images or all of old ones."""
     changes = given.sent.changes
+    if not len(elements):
+        return Image(Columns(_hold_nothing(survivors)), rows)
     images = given.images[elements]
-    is_old = bool(len(images)) and int(images[0]) >= len(changes.after)
+    is_old = int(images[0]) >= len(changes.after)
     places = images - len(changes.after) if is_old else images
     held: list[pa.Array | ChosenCells] = []
-    firsts, chosen, none = None, places, None  # the columns of an image share them
+    firsts, chosen = None, places  # the columns of an image share them
     for survivor in survivors:
         if survivor.held is None:
             held.append(_select_elements(survivor.values, elements))
@@ -238,16 +254,25 @@ def _build_image(
         values, of, behind = survivor.held[is_old]
         if of is not firsts:
             firsts, chosen = of, of[places]
-        if not len(chosen):
-            none = none or ChosenCells(values, chosen, 0)  # columns without elements are alike
-        held.append(none or ChosenCells(values, chosen, behind))
+        held.append(ChosenCells(values, chosen, behind))
     absent = {
         at: survivor.absent[elements]
         for at, survivor in enumerate(survivors)
         if survivor.absent is not None and survivor.absent[elements].any()
     }
-    directed = None if addresses is None or not len(elements) else _select_elements(addresses, elements)
+    directed = None if addresses is None else _select_elements(addresses, elements)
     return Image(Columns(held), rows, absent, directed)
+
+
+def _hold_nothing(survivors: Iterable[Survivor]) -> Iterator[pa.Array | ChosenCells]:
+    """Columns without elements: those that lie in cells are alike, and one stands for all."""
+    none: ChosenCells | None = None
+    for survivor in survivors:
+        if survivor.held is None:
+            yield survivor.values[:0]
+        else:
+            none = none or ChosenCells(survivor.held[0].values, survivor.held[0].firsts[:0], 0)
+            yield none
 
 
 def _select_elements(values: pa.Array, elements: Index) -> pa.Array:

@@ -116,7 +116,7 @@ class Lineages:
                     for field in result.schema.fields
                 )
             )
-        wanted = thorough or sent.lacking.anything or not lineage.has_row(len(sent.names) - 1)
+        wanted = thorough or sent.lacking.anything or not lineage.has_row(sent.row_column)
         if wanted and lineage.facts is None:
             lineage = self._add_facts(catalyst, lineage, rule, sent, result)
         if rule.function is None:

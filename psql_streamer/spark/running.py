@@ -108,7 +108,7 @@ class Runner:
             pa.nulls(rows, kind) if field.source is None else sent.table.column(field.source)
             for field, kind in zip(lineage.fields, to_arrow_schema(fields, timezone="UTC").types, strict=True)
         ]
-        at = find_row_column(lineage.fields, len(sent.names) - 1)
+        at = find_row_column(lineage.fields, sent.row_column)
         arrays[at] = pa.array(sent.row_ids)
         computed = [field.name for place, field in enumerate(lineage.fields) if field.source is None and place != at]
         _refuse_null_key(job, sent, lineage, computed)
@@ -224,7 +224,7 @@ class Runner:
         bits = table.column(behind).to_numpy()
         if np.any(bits & tolerated.writers):
             return None
-        images = table.column(find_row_column(lineage.fields, len(sent.names) - 1)).to_numpy() >> IMAGE_SHIFT
+        images = table.column(find_row_column(lineage.fields, sent.row_column)).to_numpy() >> IMAGE_SHIFT
         rows = np.concatenate((job.changes.after.rows, job.changes.before.rows))
         failed: dict[str | None, NDArray[np.bool_]] = {}
         values: Counter[str | None] = Counter()

@@ -23,7 +23,7 @@ def collect_stated_facts(rule: Rule, sent: Sent, fields: Sequence[Field]) -> Fac
     keys = {name: frozenset({at}) for name, at in steps.items() if sent.changes.columns[at].key}
     of_step = {name: frozenset({at}) for name, at in steps.items()}
     of_rule = read if rule.computes else frozenset[int]()
-    row = len(sent.names) - 1
+    row = sent.row_column
     return Facts(
         sources=tuple(field.source for field in fields),
         reads=tuple(
