@@ -25,7 +25,6 @@ from psql_streamer.spark.facts import Field
 from psql_streamer.spark.lacking import Mask, merge_masks
 from psql_streamer.spark.metadata import KEY_ONLY, UNCHANGED
 from psql_streamer.spark.result_fields import Layout, Passed, find_source, is_key
-from psql_streamer.spark.result_rows import Result
 
 
 class Survivor(NamedTuple):
@@ -118,20 +117,6 @@ class Given:
             return _make_computed_survivor(field.name, key, values, absent)
         texts = self._restore_texts(source, values, kind, passed)
         return _make_survivor(replace(column, name=field.name, key=key), texts, absent)
-
-    def build_plain_survivors(self, result: Result) -> dict[int, Survivor]:
-        """The columns of the changes that the rule passes on and that did not travel, by their places in the result,
-        where nothing is to be done about them: all images have them, in cells. Else none, see build_stayed_survivor.
-        """
-        new, old = self.held
-        if self.sent.lacking.absent or self.sent.read or {*map(type, new), *map(type, old)} != {ChosenCells}:
-            return {}
-        held = cast("Sequence[tuple[ChosenCells, ChosenCells]]", list(zip(new, old, strict=True)))
-        return {
-            at: Survivor(column, self, None, source, held[source])
-            for at, (source, column) in self.layout.passed.items()
-            if result.has_stayed(at)
-        }
 
     def build_stayed_survivor(self, field: Field, passed: Passed | None) -> Survivor:
         """A column that the rule passes on and that did not travel. passed: None where it is not the changes' own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -95,11 +95,8 @@ def _build_columns(
     layout = given.layout
     survivors: list[Survivor] = []
     directions: list[Direction] = []
-    plain = given.build_plain_survivors(result)
     for at, (field, kind) in enumerate(zip(lineage.fields, layout.kinds, strict=True)):
-        if at in plain:
-            survivors.append(plain[at])
-        elif kind is Kind.DIRECTION:
+        if kind is Kind.DIRECTION:
             directions.append(
                 (field, *given.build_direction(field, came.sort_column(result, at), _find_reads(lineage, at)))
             )
@@ -240,13 +237,11 @@ def _build_image(
 ) -> Image:
     """elements: of the result, all of new images or all of old ones."""
     changes = given.sent.changes
-    if not len(elements):
-        return Image(Columns(_hold_nothing(survivors)), rows)
     images = given.images[elements]
-    is_old = int(images[0]) >= len(changes.after)
+    is_old = bool(len(images)) and int(images[0]) >= len(changes.after)
     places = images - len(changes.after) if is_old else images
     held: list[pa.Array | ChosenCells] = []
-    firsts, chosen = None, places  # the columns of an image share them
+    firsts, chosen, none = None, places, None  # the columns of an image share them
     for survivor in survivors:
         if survivor.held is None:
             held.append(_select_elements(survivor.values, elements))
@@ -254,25 +249,16 @@ def _build_image(
         values, of, behind = survivor.held[is_old]
         if of is not firsts:
             firsts, chosen = of, of[places]
-        held.append(ChosenCells(values, chosen, behind))
+        if not len(chosen):
+            none = none or ChosenCells(values, chosen, 0)  # columns without elements are alike
+        held.append(none or ChosenCells(values, chosen, behind))
     absent = {
         at: survivor.absent[elements]
         for at, survivor in enumerate(survivors)
         if survivor.absent is not None and survivor.absent[elements].any()
     }
-    directed = None if addresses is None else _select_elements(addresses, elements)
+    directed = None if addresses is None or not len(elements) else _select_elements(addresses, elements)
     return Image(Columns(held), rows, absent, directed)
-
-
-def _hold_nothing(survivors: Iterable[Survivor]) -> Iterator[pa.Array | ChosenCells]:
-    """Columns without elements: those that lie in cells are alike, and one stands for all."""
-    none: ChosenCells | None = None
-    for survivor in survivors:
-        if survivor.held is None:
-            yield survivor.values[:0]
-        else:
-            none = none or ChosenCells(survivor.held[0].values, survivor.held[0].firsts[:0], 0)
-            yield none
 
 
 def _select_elements(values: pa.Array, elements: Index) -> pa.Array:
