@@ -12,9 +12,11 @@ import signal
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+from psql_streamer.checkpoint.store import Store
 from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.mock_kafka import MockKafka
@@ -272,3 +274,12 @@ def registry(registry_to_stop: ApicurioRegistry) -> ApicurioRegistry:
 def topic_prefix() -> str:
     """What the names of this test's topics begin with."""
     return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty position store, open."""
+    opened = Store(tmp_path / "positions")
+    opened.open()
+    yield opened
+    opened.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,14 +99,6 @@ def test_a_topic_that_was_made_again_while_the_service_was_stopped_is_told_of_be
         write_until_asked(sink, topic, other)
         assert sink.stats()["topics_made_again"] == 0, "it is told of once"
     assert caplog.text.count("was deleted and made again") == 1
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "positions")
-    opened.open()
-    yield opened
-    opened.close()
 
 
 def write_until_asked(sink: Any, *topics: str) -> None:

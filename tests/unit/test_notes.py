@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -42,14 +40,6 @@ class Noting(StubDiscardSink):
     def find_note(self, source: str) -> bytes | None:
         assert source == "db1"
         return self.note
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(tmp_path / "positions")
-    opened.open()
-    yield opened
-    opened.close()
 
 
 def settled(store: Store, sink: Sink, place_in_transactions: bool = False) -> SourceNotes:

@@ -76,14 +76,6 @@ def of(part: Source, store: Store) -> SnapshotRequests:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "positions.lmdb")
-    store.open()
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def asked(store: Store, tmp_path: Path) -> Asked:
     part = made_up(gate=tmp_path / "gate", initial="initial")
     requests = of(part, store)
