@@ -69,14 +69,16 @@ class Rebalancing:
         """The client's on_assign: read these partitions, too."""
         self._note_membership(consumer)
         try:
-            if self._takeover.is_outdated(partitions):
-                self._hold_unread(consumer, partitions)
-                return
-            self._topics.require({one.topic for one in partitions})
+            unwanted = self._takeover.find_unwanted(partitions)
+            wanted = [one for one in partitions if one not in unwanted]
+            self._topics.require({one.topic for one in wanted})
             self._begin_group(consumer)
-            placed = self._place(consumer, partitions)
-            consumer.incremental_assign(placed)
-            self._pausing.apply(consumer, placed)
+            placed, unread = self._place(consumer, wanted), self._place_unread(consumer, unwanted)
+            consumer.incremental_assign(placed + unread)
+            if self._takeover.is_due:  # what came now would only be waited for, or be read again
+                consumer.pause(placed + unread)
+            else:
+                self._pausing.apply(consumer, [TopicPartition(*one) for one in self._state.partitions])
             self._stop_if_others_have_what_is_left()
         except KafkaException as error:
             self._state.fail(make_source_error("partitions cannot be read", error.args[0]))
@@ -108,16 +110,14 @@ class Rebalancing:
         self._state.note_membership(None)
         self._drop(lost)
 
-    def _hold_unread(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Until the client gives them back. With offsets, because the client looks for one where none is given, and
-        ends with an error if the group has none; with the group's, because an answer that is late may count for the
-        next time that they are given, which must not begin behind them. Paused, so that nothing is fetched.
+    def _place_unread(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Where partitions are kept, paused, until the client gives them back: they are not to be read. Somewhere, as
+        the client looks for an offset where none is given, and ends with an error if the group has none; at the group's
+        offset, because an answer that is late may count for the next time that they are given, which must not begin
+        behind it.
         """
-        found = self._find_committed(consumer, partitions)
-        consumer.incremental_assign(
-            [TopicPartition(one.topic, one.partition, max(one.offset, OFFSET_BEGINNING)) for one in found]
-        )
-        consumer.pause(partitions)
+        found = self._find_committed(consumer, partitions) if partitions else []
+        return [TopicPartition(one.topic, one.partition, max(one.offset, OFFSET_BEGINNING)) for one in found]
 
     def _stop_if_others_have_what_is_left(self) -> None:
         """Whoever joins anew and is not given what it had, is behind others, who have read from the group's offsets.

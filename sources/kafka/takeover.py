@@ -22,21 +22,24 @@ log = logging.getLogger(__name__)
 
 
 class Takeover:
-    """name: of the source. admin: asks the brokers; see rebalancing.py for why. For the member's thread."""
+    """name: of the source. admin: asks the brokers; see rebalancing.py for why. is_due: whether the group is about to
+    share the partitions anew. For the member's thread.
+    """
 
     def __init__(self, name: str, options: KafkaSourceOptions, admin: AdminClient) -> None:
         self._name = name
         self._options = options
         self._admin = admin
         self._is_done = not options.instance_id
-        self._is_due = False
+        self.is_due = False
 
-    def is_outdated(self, partitions: Sequence[TopicPartition]) -> bool:
-        """Whether the first partitions that a member is given are shared out as nobody would share them now. Then they
-        are not to be read. Raises KafkaException.
+    def find_unwanted(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Those of the first partitions that a member is given which are not in `topics`: they are not to be read.
+        Notes whether the group has to share all anew. The client may keep the partitions that it has meanwhile, and is
+        not given them again. Raises KafkaException.
         """
         if self._is_done:
-            return False
+            return []
         group = self._describe()
         wanted = set(
             list_wanted_partitions(self._options.topics, self._admin.list_topics(timeout=self._options.timeout).topics)
@@ -44,16 +47,16 @@ class Takeover:
         unwanted = to_partitions(partitions) - wanted
         is_stable = group.state == ConsumerGroupState.STABLE
         if not is_stable and not unwanted:
-            return False  # it is sharing anew, and gives partitions again
+            return []  # it is sharing anew, and gives partitions again
         # While it is sharing anew, a member keeps what it says that it has, also of topics that nobody asks for.
         self._is_done = True
         unread = wanted - _collect_assigned(group) if is_stable else set[Partition]()
-        self._is_due = bool(unread or unwanted)
-        if self._is_due:
+        self.is_due = bool(unread or unwanted)
+        if self.is_due:
             found = [f"{list_partitions(unread)} have no reader"] if unread else []
             found += [f"{list_partitions(unwanted)} are not in topics"] if unwanted else []
             log.info("source.%s: asks its group to share the partitions anew: %s", self._name, ", ".join(found))
-        return self._is_due
+        return [one for one in partitions if Partition(one.topic, one.partition) in unwanted]
 
     def look(self, consumer: Consumer, subscribe: Callable[[Consumer], None]) -> None:
         """Between two polls: have the group share the partitions anew, if that is due. What the client says when it
@@ -61,8 +64,8 @@ class Takeover:
 
         The client knows the topics of minutes ago (topic.metadata.refresh.interval.ms), so it asks for them first.
         """
-        if self._is_due:
-            self._is_due = False
+        if self.is_due:
+            self.is_due = False
             consumer.list_topics(timeout=self._options.timeout)
             consumer.unsubscribe()
             subscribe(consumer)

@@ -117,21 +117,38 @@ def test_topics_of_a_pattern_that_were_made_meanwhile_are_read_when_a_member_is_
 def test_a_topic_of_a_pattern_that_is_made_while_a_member_comes_back_is_read_at_once(
     kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not when the client looks for topics the next time, which is minutes later."""
+    """And not when the client looks for topics the next time, which is minutes later. The old ones are read on."""
     make(kafka, f"{topic_prefix}.one", 1)
     pattern = rf"^{topic_prefix}\..*"
     read_and_stop(static(kafka, topic_prefix, [pattern]), 1)
+    _make_while_a_member_joins(kafka, f"{topic_prefix}.two", monkeypatch)
+    with started(static(kafka, topic_prefix, [pattern])) as source:
+        assert commits(read_rows(source, 1)) == [2]
+        write(kafka, f"{topic_prefix}.one", [event(3)])
+        assert commits(read_rows(source, 1)) == [3]
+
+
+def test_a_topic_of_a_pattern_that_is_made_while_a_member_joins_the_first_time_is_read_beside_those_that_it_has(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(kafka, f"{topic_prefix}.one", 1)
+    _make_while_a_member_joins(kafka, f"{topic_prefix}.two", monkeypatch)
+    with started(static(kafka, topic_prefix, [rf"^{topic_prefix}\..*"])) as source:
+        assert sorted(commits(read_rows(source, 2))) == [1, 2]
+        wait_for(lambda: has(source, f"{topic_prefix}.one[0]", f"{topic_prefix}.two[0]"), "both topics")
+
+
+def _make_while_a_member_joins(kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group has shared what there was before the topic."""
     describe, made = Takeover._describe, list[str]()
 
     def describe_behind_a_new_topic(takeover: Takeover) -> ConsumerGroupDescription:
         if not made:
-            made.append(f"{topic_prefix}.two")
-            make(kafka, made[0], 2)
+            made.append(topic)
+            make(kafka, topic, 2)
         return describe(takeover)
 
     monkeypatch.setattr(Takeover, "_describe", describe_behind_a_new_topic)
-    with started(static(kafka, topic_prefix, [pattern])) as source:
-        assert commits(read_rows(source, 1)) == [2]
 
 
 def test_a_topic_that_left_the_configuration_is_not_read_when_a_member_is_back_under_its_name(

@@ -20,7 +20,7 @@ def test_a_start_that_brokers_do_not_take_for_one_partition_ends_the_session_and
     state = MemberState(options, {}, "")
     beginnings, takeover = Mock(), Mock()
     beginnings.begin.return_value = [TopicPartition("t", 0, 5), TopicPartition("t", 1, 7)]
-    takeover.is_outdated.return_value = False
+    takeover.find_unwanted.return_value = []
     refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized to read topic")
     consumer = Mock()
     consumer.commit.return_value = [SimpleNamespace(error=None), SimpleNamespace(error=refused)]
