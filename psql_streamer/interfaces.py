@@ -191,8 +191,16 @@ class Source(ABC):
         """What makes a stored position meaningful (cluster, timeline, slot, ...), stored and compared with it.
 
         May connect. Called before every `start`, which must come to the same stream. A key whose value differs from the
-        stored one, or from that of the session before, stops the pipeline.
+        stored one, or from that of the session before, stops the pipeline, unless `follow_stream` says otherwise.
         """
+
+    def follow_stream(self, position: Position, before: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002
+        """The stream identity with which a position was made, with today's values of what may be another one because
+        everything in front of the position is the same today. Asked behind `read_stream_identity`; may connect.
+
+        PositionRefused: it says better than a comparison why the source cannot go on there.
+        """
+        return before
 
     def list_published(self) -> Sequence[Relation] | None:
         """The tables that would be streamed now, in today's shape; None where that cannot be said beforehand.

@@ -30,23 +30,33 @@ def choose_position(source: Source, record: StoredPosition | None, found: Mappin
         return Resume(override, overriding=True)
     if record is None:
         return Resume(None)
-    require_same_stream(source, f"the stored position {record.position}", record.stream, found)
+    require_same_stream(source, record.position, record.stream, found, what="the stored position")
     return Resume(record.position)
 
 
 def require_same_stream(
-    source: Source, position: str, of_position: Mapping[str, str], found: Mapping[str, str]
+    source: Source,
+    position: Position | None,
+    of_position: Mapping[str, str],
+    found: Mapping[str, str],
+    *,
+    what: str = "position",
 ) -> None:
     """PositionRefused when a position belongs to another stream than the one that is there now.
 
-    position: what messages call it. of_position: the stream identity that it was made with.
+    position: None for the place where the first session began. of_position: the stream identity that it was made with.
+    what: messages call it so.
     """
+    if position is not None:
+        of_position = source.follow_stream(position, of_position)
     differing = [key for key, value in of_position.items() if found.get(key, value) != value]
     if of_position and not of_position.keys() & found.keys():
         differing = list(of_position)  # a source of another kind had this name
     if differing:
-        what = ", ".join(f'{key} "{of_position[key]}", {_describe_current(found.get(key))}' for key in differing)
-        raise PositionRefused(f"{position} was made with {what}", f"if that is right, {_describe_choices(source)}")
+        others = ", ".join(f'{key} "{of_position[key]}", {_describe_current(found.get(key))}' for key in differing)
+        raise PositionRefused(
+            f"{what} {position} was made with {others}", f"if that is right, {_describe_choices(source)}"
+        )
 
 
 def _describe_choices(source: Source) -> str:

@@ -291,8 +291,9 @@ class SourceRunner:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
         stream = dict(self.part.read_stream_identity())
         if self._stream is not None:
-            require_same_stream(self.part, f"position {self._position}", self._stream, stream)
+            require_same_stream(self.part, self._position, self._stream, stream)
             self.part.start(self._position)
+            self._stream = stream
         else:
             self._begin(stream)
         log.info("%s: %s", self.name, ask_status(self.name, self.part).reason)

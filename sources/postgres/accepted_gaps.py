@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import psycopg2
 
-from psql_streamer.errors import PositionRefused, SourceRefused
+from psql_streamer.errors import PositionRefused
 from sources.postgres.catalog import Session, Slot
 from sources.postgres.server_errors import from_psycopg2
 
@@ -27,12 +27,6 @@ def drop_unreadable_slot(session: Session, slot: Slot, publications: Sequence[st
     why = _explain_unreadable(session, slot, publications)
     if not why:
         return False
-    if slot.failover:
-        raise SourceRefused(
-            f'slot "{slot.name}" cannot be read on ({why}), and a slot with failover is not made by the service',
-            f"SELECT pg_drop_replication_slot('{slot.name}'); "
-            f"SELECT pg_create_logical_replication_slot('{slot.name}', 'pgoutput', false, false, true)",
-        )
     log.warning(
         'source %s: slot "%s" cannot be read on (%s): the gap was accepted, the slot is dropped and made anew, and a '
         "snapshot of all tables follows",

@@ -34,13 +34,22 @@ _LOOKUP_SECONDS = 10.0
 _PINNED = {"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0"}
 """Questions have a deadline of their own; limits that were made for others' queries must not end them."""
 
+_CREATE_SLOT = "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')"
+_CREATE_FAILOVER_SLOT = (
+    "SELECT lsn::text FROM pg_create_logical_replication_slot("
+    "%s, 'pgoutput', temporary => false, twophase => false, failover => true)"
+)
+
+_FAILOVER_SLOTS = 170000
+"""The version that brought slots which standbys keep."""
+
 _STATUS_INTERVAL_SECONDS = 10.0
 """Between standby status updates; PostgreSQL's own receivers use wal_receiver_status_interval, 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A row of pg_replication_slots."""
+    """A row of pg_replication_slots. failover: standbys keep it, too. synced: this standby does."""
 
     name: str
     plugin: str
@@ -50,11 +59,12 @@ class Slot:
     wal_status: str
     two_phase: bool = False
     failover: bool = False
+    synced: bool = False
 
     @classmethod
-    def make_created(cls, name: str, database: str, begins: Lsn) -> Slot:
+    def make_created(cls, name: str, database: str, begins: Lsn, *, failover: bool = False) -> Slot:
         """One of pgoutput that was created just now."""
-        return cls(name, "pgoutput", database, None, begins, "reserved")
+        return cls(name, "pgoutput", database, None, begins, "reserved", failover=failover)
 
     @property
     def is_lost(self) -> bool:
@@ -291,16 +301,15 @@ class Session:
         """The slot, or None."""
         rows = self.read_rows(
             "SELECT slot_name, plugin, database, active_pid, coalesce(confirmed_flush_lsn, '0/0')::text, wal_status, "
-            "two_phase, coalesce((to_jsonb(s) ->> 'failover')::bool, false) FROM pg_replication_slots s "
-            "WHERE slot_name = %s",
+            "two_phase, coalesce((to_jsonb(s) ->> 'failover')::bool, false), "
+            "coalesce((to_jsonb(s) ->> 'synced')::bool, false) FROM pg_replication_slots s WHERE slot_name = %s",
             name,
         )
         if not rows:
             return None
         slot_name, plugin, database, active_pid, confirmed, wal_status, *kinds = rows[0]
-        two_phase, failover = map(bool, kinds)
         lsn = Lsn.parse(confirmed)
-        return Slot(slot_name, plugin or "", database or "", active_pid, lsn, wal_status or "", two_phase, failover)
+        return Slot(slot_name, plugin or "", database or "", active_pid, lsn, wal_status or "", *map(bool, kinds))
 
     def peek(self, slot: str, publications: Sequence[str], seconds: int) -> str:
         """What decoding of the slot's next change ends with, as the server says it; empty when it does not fail.
@@ -324,23 +333,32 @@ class Session:
         # Since version 18 the server only warns of a publication that is not there.
         return " ".join(self._connection.notices[-1:]).partition("WARNING:")[2].strip()
 
-    def create_slot(self, name: str) -> Lsn:
-        """Create a pgoutput slot, and say where it begins.
+    def create_slot(self, name: str, *, failover: bool) -> Lsn:
+        """Create a pgoutput slot, and say where it begins. failover: see require_failover_slots.
 
         It waits for running transactions to end: what they wrote comes whole or not.
         """
-        return Lsn.parse(
-            self.read_value("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name)
-        )
+        return Lsn.parse(self.read_value(_CREATE_FAILOVER_SLOT if failover else _CREATE_SLOT, name))
 
     def drop_slot(self, name: str) -> None:
         """Drop a slot that nobody reads from."""
         self.read_rows("SELECT pg_drop_replication_slot(%s)", name)
 
+    def is_standby(self) -> bool:
+        """Whether the server is in recovery now."""
+        return bool(self.read_value("SELECT pg_is_in_recovery()"))
+
+    def require_failover_slots(self) -> None:
+        """SourceRefused on a server that cannot keep a slot on standbys."""
+        if int(self.read_setting("server_version_num")) < _FAILOVER_SLOTS:
+            raise SourceRefused(
+                f"slotFailover needs PostgreSQL 17 or later, and the server is {self.read_setting('server_version')}",
+                "remove slotFailover, and keep the slot on standbys by other means (Patroni's permanent slots, say)",
+            )
+
     def read_wal_end(self) -> Lsn:
         """The end of the WAL that the server has written (or, on a standby, replayed)."""
-        standby = self.read_value("SELECT pg_is_in_recovery()")
-        function = "pg_last_wal_replay_lsn" if standby else "pg_current_wal_insert_lsn"
+        function = "pg_last_wal_replay_lsn" if self.is_standby() else "pg_current_wal_insert_lsn"
         return Lsn.parse(self.read_value(f"SELECT {function}()::text") or str(NO_LSN))
 
     def compute_status_interval(self) -> float:

@@ -12,6 +12,7 @@ from sources.postgres.positions import make_gap_error
 from sources.postgres.server_errors import SlotInUse
 from sources.postgres.snapshot.findings import check_snapshot
 from sources.postgres.snapshot.tables import list_snapshot_tables
+from sources.postgres.standby_slots import check_failover, require_readable
 
 _OLDEST = 140000
 _WITHOUT_IDENTITY = """
@@ -167,10 +168,15 @@ def _check_publications(session: Session, options: PostgresOptions) -> Iterator[
 
 def _check_slot(session: Session, options: PostgresOptions, source: str, application_name: str) -> Iterator[Finding]:
     slot = session.find_slot(options.replication_slot)
+    if options.slot_failover:
+        session.require_failover_slots()
+    if options.slot_failover or (slot is not None and slot.failover):
+        yield from check_failover(session, options.replication_slot)
     if slot is None:
         yield from _check_slot_room(session)
         return
     try:
+        require_readable(session, slot.name, slot, was_read=False)
         slot.require_usable(session.database, source)
     except SlotInUse as error:
         reader = session.read_value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)

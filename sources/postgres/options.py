@@ -94,8 +94,8 @@ class PostgresOptions(SourceOptions):
     batch_size, batch_bytes: upper bounds of a micro-batch in messages and bytes of WAL; batches are smaller whenever
     the service keeps up. receive_timeout: seconds after which a server that does not answer counts as lost.
     wal_position_override: start here and not at the stored position, once for each value. wal_retain: how many bytes of
-    WAL the confirmed position stays behind, so that one can go back. snapshot: what is read of the rows that the tables
-    have already.
+    WAL the confirmed position stays behind, so that one can go back. slot_failover: whether standbys keep the slot, to
+    be read from when they are promoted. snapshot: what is read of the rows that the tables have already.
     """
 
     of_go_service: ClassVar[Mapping[str, Any]] = {"snapshot": SnapshotMode.NEVER.value}
@@ -112,6 +112,7 @@ class PostgresOptions(SourceOptions):
     batch_flush_interval: PositiveDuration = 1.0
     wal_position_override: _LsnOption = NO_LSN
     wal_retain: ByteSize = 0
+    slot_failover: bool = False
     snapshot: SnapshotOption = SnapshotOptions()
 
     @property

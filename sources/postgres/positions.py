@@ -12,6 +12,7 @@ from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.shown_commands import show_command
 from sources.postgres.catalog import Catalog, Slot
 from sources.postgres.options import PostgresOptions
+from sources.postgres.standby_slots import require_readable
 from sources.snapshot.gap_remedies import accept_gap, send_anew
 
 
@@ -73,6 +74,7 @@ def check_position(
     try:
         with catalog.open_session() as session:
             slot = session.find_slot(options.replication_slot)
+            require_readable(session, options.replication_slot, slot, was_read=position is not None)
             if slot is None:
                 require_never_read(options, source, position)
             else:

@@ -15,7 +15,7 @@ import select
 import socket
 import struct
 import time
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Protocol
 
 import psycopg2
@@ -47,7 +47,11 @@ _PINNED = {
 }
 
 
-def connect(dsn: str, timeout: float, application_name: str) -> LogicalReplicationConnection:
+Walsender = LogicalReplicationConnection
+"""A connection that takes replication commands."""
+
+
+def connect(dsn: str, timeout: float, application_name: str) -> Walsender:
     """A connection with every setting pinned that the text form of values depends on.
 
     timeout: seconds for the connection to be made to each address of the host.
@@ -81,7 +85,13 @@ class Identity:
     database: str
 
     def refuse_other_than(self, expected: Identity, source: str) -> None:
-        """PositionRefused when the session has come to another cluster, timeline or database. source: for messages."""
+        """PositionRefused when the session has come to another cluster or database. SourceUnavailable when it has come
+        to another timeline: the next session looks whether that goes on where this one was. source: for messages.
+        """
+        if self == replace(expected, timeline=self.timeline) != expected:
+            raise SourceUnavailable(
+                f"the server is on timeline {self.timeline} now, and was on {expected.timeline} a moment ago"
+            )
         pairs = zip(fields(self), astuple(self), astuple(expected), strict=True)
         differing = [
             f'{field.name.replace("_", " ")} "{was}", now "{found}"' for field, found, was in pairs if found != was
@@ -93,12 +103,26 @@ class Identity:
             )
 
 
-def identify(connection: LogicalReplicationConnection) -> Identity:
+def identify(connection: Walsender) -> Identity:
     """Which stream of WAL the session reads from."""
     with connection.cursor() as cursor:
         cursor.execute("IDENTIFY_SYSTEM")
         [(system_identifier, timeline, _, database)] = cursor.fetchall()
     return Identity(str(system_identifier), int(timeline), str(database))
+
+
+def read_timeline_history(connection: Walsender, timeline: int) -> str:
+    """The history file of a timeline that is not the first. Raises psycopg2.Error where the server has none."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"TIMELINE_HISTORY {timeline}")
+        [(_, content)] = cursor.fetchall()
+    return content if isinstance(content, str) else bytes(content).decode()  # bytea before version 15
+
+
+def set_failover(connection: Walsender, slot: str) -> None:
+    """Have standbys keep the slot, which nobody may read from meanwhile. Raises psycopg2.Error."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER_REPLICATION_SLOT {quote_identifier(slot)} (FAILOVER true)")
 
 
 def start_command(slot: str, lsn: int, publications: list[str]) -> str:

@@ -89,6 +89,9 @@ _POSITION = {
 
 _MISSING = "42704"
 
+_STANDBY_SLOTS = "synchronized_standby_slots"
+"""A setting, which is not translated in what the server says of it."""
+
 
 class SlotInUse(SourceUnavailable):
     """Another session streams from the slot."""
@@ -113,6 +116,8 @@ def from_psycopg2(error: psycopg2.Error, dsn: str) -> SourceError:
 def from_fields(fields: Mapping[str, str]) -> SourceError:
     """Our error for the fields of an ErrorResponse: C is the SQLSTATE, M the message, H the hint."""
     code, message, hint = fields.get("C", ""), fields.get("M", "an error without a message"), fields.get("H", "")
+    if _STANDBY_SLOTS in message:  # of a server that is shut down while it waits for these standbys
+        return SourceUnavailable(message, hint)
     if code == SLOT_IN_USE:
         return SlotInUse(message, "stop the other consumer, or set replicationSlot to another name")
     if code == _MISSING:
@@ -133,6 +138,8 @@ def find_gap(notice: Mapping[str, str]) -> SourceError | None:
     is not translated is its SQLSTATE (PostgreSQL source, LoadPublications in pgoutput.c; V: the severity in English).
     """
     if notice.get("V") != "WARNING" or notice.get("C") != "55000":
+        return None
+    if _STANDBY_SLOTS in notice.get("M", ""):  # it waits for a standby (see server_watch.py)
         return None
     return ObjectMissing(
         f"{notice.get('M', 'the server leaves changes out')}: changes committed without it are not in the stream",

@@ -33,6 +33,9 @@ _IDLE_WAIT_TYPES = {"Activity", "Client"}
 """Types of wait events of a walsender that waits for WAL, or for its peer to read (PostgreSQL documentation, "Wait
 Event Types")."""
 
+_WAITS_FOR_STANDBY = "WaitForStandbyConfirmation"
+"""Among them, since version 17: it holds changes of a slot with failover back until standbys have them."""
+
 
 class ServerWatch:
     """Asks every few seconds, in a thread of its own, over a connection of its own.
@@ -90,6 +93,8 @@ class ServerWatch:
 
 def _describe_work(wait_type: str | None, wait_event: str | None) -> str:
     """Empty for a walsender that waits for WAL or for its peer."""
+    if wait_event == _WAITS_FOR_STANDBY:
+        return "waits for the standbys of synchronized_standby_slots"
     if wait_type in _IDLE_WAIT_TYPES:
         return ""
     return f"waits for {wait_event}" if wait_event else "is decoding"

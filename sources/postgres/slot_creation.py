@@ -33,16 +33,16 @@ _BLOCKERS = """
 """
 
 
-def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None]) -> Slot:
+def create_slot(catalog: Catalog, name: str, on_wait: Callable[[str], None], *, failover: bool) -> Slot:
     """Make a pgoutput slot. What was written by transactions that are open now comes whole or not at all.
 
-    on_wait: told which transaction is waited for, whenever that is another one. SourceUnavailable with what was waited
-    for when the catalog is interrupted; the slot is then not made.
+    on_wait: told which transaction is waited for, whenever that is another one. failover: whether standbys keep the
+    slot, too. SourceUnavailable with what was waited for when the catalog is interrupted; the slot is then not made.
     """
     database = catalog.database
     with catalog.open_session(answer_timeout=None, outlives_interrupt=True) as maker:
-        begins = wait_for_slot(catalog, maker, lambda: maker.create_slot(name), name, on_wait)
-    return Slot.make_created(name, database, begins)
+        begins = wait_for_slot(catalog, maker, lambda: maker.create_slot(name, failover=failover), name, on_wait)
+    return Slot.make_created(name, database, begins, failover=failover)
 
 
 def wait_for_slot(

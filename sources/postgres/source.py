@@ -10,11 +10,13 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, TypeVar
 
 import numpy as np
+import psycopg2
 import psycopg2.extensions
 
 from psql_streamer import errors, launcher
@@ -53,18 +55,22 @@ from sources.postgres.reader import (
     STARTED,
     Settings,
 )
-from sources.postgres.replication import Identity, connect, identify
-from sources.postgres.server_errors import ObjectMissing
+from sources.postgres.replication import Identity, Walsender, connect, identify, set_failover
+from sources.postgres.server_errors import ObjectMissing, from_psycopg2
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
 from sources.postgres.slot_creation import create_slot
 from sources.postgres.snapshot.hidden import read_next_xid
 from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
+from sources.postgres.standby_slots import require_readable
 from sources.postgres.table_reader import PostgresTableReader
+from sources.postgres.timelines import follow_timeline
 from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 _QUIT_SECONDS = 3.0
 """The time that the reader process gets to end before it is killed."""
@@ -143,7 +149,7 @@ class PostgresSource(Source):
         return check_position(self._settings, self._catalog, self.name, position)
 
     def read_stream_identity(self) -> Mapping[str, str]:
-        self._identity = self._identify()
+        self._identity = self._ask_walsender(identify)
         return {
             "system identifier": self._identity.system_identifier,
             "timeline": str(self._identity.timeline),
@@ -151,6 +157,10 @@ class PostgresSource(Source):
             "slot": self._settings.replication_slot,
             "publication": ",".join(self._settings.publications),
         }
+
+    def follow_stream(self, position: Position, before: Mapping[str, str]) -> Mapping[str, str]:
+        """A server that was promoted, or recovered, and has everything in front of the position: see timelines.py."""
+        return follow_timeline(self._ask_walsender, self._identity, position, before, self.name)
 
     def list_published(self) -> Sequence[Relation]:
         with self._catalog.open_session() as session:
@@ -400,40 +410,33 @@ class PostgresSource(Source):
 
     # Before streaming.
 
-    def _identify(self) -> Identity:
-        def ask() -> Identity:
+    def _ask_walsender(self, question: Callable[[Walsender], Answer]) -> Answer:
+        """What it answers over a connection of its own. SourceError."""
+
+        def ask() -> Answer:
             connection = connect(self._settings.connection_string, self._settings.timeout, self._application_name)
             with contextlib.closing(connection):
-                return identify(connection)
+                return question(connection)
 
-        call = Call(ask, "identify")
+        call = Call(ask, "ask walsender")
         if not call.wait(_READER_START_SECONDS, self._catalog.interrupted):
             call.abandon(lambda _: None)
             raise SourceUnavailable("the server did not identify itself in time", "check host and port in the dsn")
-        return call.require_result()
+        try:
+            return call.require_result()
+        except psycopg2.Error as error:
+            raise from_psycopg2(error, self._settings.connection_string) from None
 
     def _prepare(self, position: Position | None) -> tuple[Slot, WalPosition]:
         """Look at what streaming needs; create the slot if none was read from. The slot, and where to start in it."""
-        name, self._keyless = self._settings.replication_slot, None
+        self._keyless = None
         with self._catalog.open_session() as session:
             expected = self._identity
             found = replace(expected, system_identifier=session.system_identifier or expected.system_identifier)
             found.refuse_other_than(expected, self.name)
             session.require_logical_wal()
             session.require_publications(self._settings.publications)
-            slot = session.find_slot(name)
-            if slot is not None and self._snapshots.follow_gap(position):
-                dropped = drop_unreadable_slot(session, slot, self._settings.publications, self.name)
-                slot = None if dropped else slot
-            if slot is None:
-                if not self._snapshots.must_begin_anew(position):
-                    require_never_read(self._settings, self.name, position)
-                slot = self._create_slot(session, name, position)
-            elif self._snapshots.must_begin_anew(position):
-                slot.require_usable(session.database, self.name)
-                self._drop_unfinished(session, slot)
-                slot = self._create_slot(session, name, position)
-            slot.require_usable(session.database, self.name)
+            slot = self._provide_slot(session, position)
             self._status_interval = min(
                 session.compute_status_interval(), self._settings.receive_timeout * _REPLY_REQUEST_SHARE
             )
@@ -443,12 +446,37 @@ class PostgresSource(Source):
             self._next_xid = read_next_xid(session)
         return slot, resume
 
-    def _create_slot(self, session: Session, name: str, position: Position | None) -> Slot:
+    def _provide_slot(self, session: Session, position: Position | None) -> Slot:
+        """The slot. A new one takes the place of one that cannot be read on; standbys keep it if they kept that one."""
+        name, failover = self._settings.replication_slot, self._settings.slot_failover
+        if failover:
+            session.require_failover_slots()
+        slot = session.find_slot(name)
+        require_readable(session, name, slot, was_read=position is not None)
+        failover = failover or (slot is not None and slot.failover)
+        if slot is not None and self._snapshots.follow_gap(position):
+            dropped = drop_unreadable_slot(session, slot, self._settings.publications, self.name)
+            slot = None if dropped else slot
+        if slot is None:
+            if not self._snapshots.must_begin_anew(position):
+                require_never_read(self._settings, self.name, position)
+            return self._create_slot(session, position, failover)
+        slot.require_usable(session.database, self.name)
+        if self._snapshots.must_begin_anew(position):
+            self._drop_unfinished(session, slot)
+            return self._create_slot(session, position, failover)
+        if failover and not slot.failover:
+            self._ask_walsender(partial(set_failover, slot=name))
+            log.info('source.%s: standbys keep slot "%s" from now on (failover)', self.name, name)
+        return slot
+
+    def _create_slot(self, session: Session, position: Position | None, failover: bool) -> Slot:
+        name = self._settings.replication_slot
         self._types.load(session)
         self._keyless = self._snapshots.find_keyless(session, position)
         if self._keyless is None:
-            return create_slot(self._catalog, name, self._wait_for_slot)
-        return self._keyless.create_slot(name, self._application_name, self._wait_for_slot)
+            return create_slot(self._catalog, name, self._wait_for_slot, failover=failover)
+        return self._keyless.create_slot(name, self._application_name, self._wait_for_slot, failover=failover)
 
     def _drop_unfinished(self, session: Session, slot: Slot) -> None:
         """Nothing of the slot's stream was given yet, because tables without a key come first."""

@@ -48,15 +48,16 @@ class KeylessTables:
         self._locker: Session | None = None
         self._maker: Session | None = None
 
-    def create_slot(self, name: str, application_name: str, on_wait: Callable[[str], None]) -> Slot:
-        """Lock the tables, make the slot, and hold its snapshot. on_wait: as slot_creation.create_slot."""
+    def create_slot(self, name: str, application_name: str, on_wait: Callable[[str], None], *, failover: bool) -> Slot:
+        """Lock the tables, make the slot, and hold its snapshot. on_wait, failover: as slot_creation.create_slot."""
         dsn, timeout = self._options.connection_string, self._options.timeout
         database = self._catalog.database
         try:
             self._lock(connect_reader(dsn, timeout))
             maker = self._maker = Session(connect(dsn, timeout, application_name), None)
             maker.read_rows("SELECT set_config('idle_in_transaction_session_timeout', '0', false)")
-            command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} LOGICAL pgoutput EXPORT_SNAPSHOT"
+            how = "(SNAPSHOT 'export', FAILOVER true)" if failover else "EXPORT_SNAPSHOT"
+            command = f"CREATE_REPLICATION_SLOT {quote_identifier(name)} LOGICAL pgoutput {how}"
             made = wait_for_slot(self._catalog, maker, lambda: maker.read_rows(command), name, on_wait)
             [(_, begins, self.snapshot, _)] = made
             self.tables |= self._look_at_locked()
@@ -66,7 +67,7 @@ class KeylessTables:
         except BaseException:
             self.close()
             raise
-        return Slot.make_created(name, database, Lsn.parse(begins))
+        return Slot.make_created(name, database, Lsn.parse(begins), failover=failover)
 
     def _lock(self, connection: psycopg2.extensions.connection) -> None:
         """Lock the tables. Somebody may have altered, renamed or dropped them while their locks were waited for."""

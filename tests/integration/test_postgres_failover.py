@@ -1,0 +1,318 @@
+"""A standby that is promoted: the source goes on there if all is there that was read, and says so if it is not."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from psql_streamer.bounded import Call
+from psql_streamer.checkpoint.resume import choose_position
+from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from psql_streamer.model import Batch
+from sources.postgres.source import PostgresSource
+from tests import started_source
+from tests.database import Database
+from tests.naive_pgoutput import NaiveRow
+from tests.source_at_work import read_all, read_until, rows, source_of, start_again, wait_for
+from tests.standby import (
+    copy_slot,
+    database_of,
+    dsn_of_both,
+    end_and_promote,
+    is_slot_kept,
+    promote,
+    standby_of,
+    stop_following,
+    synchronized,
+    wait_until_it_follows,
+)
+
+pytestmark = pytest.mark.behaviour("R8")
+
+_SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
+_SLOT = "s_postgres"
+_NEWEST = max(find_server_binaries())
+
+newer_servers = pytest.mark.skipif(_NEWEST < 17, reason="standbys keep slots since PostgreSQL 17")
+
+
+@pytest.fixture
+def oldest_postgres() -> Iterator[EmbeddedPostgres]:
+    """The oldest server that is here, whose standbys may keep no slots by themselves."""
+    binaries = find_server_binaries()
+    with EmbeddedPostgres(binaries[min(binaries)]) as server:
+        yield server
+
+
+class Service:
+    """Reads, stores its position and is stopped, as often as it is asked to. rows: what it has read."""
+
+    def __init__(self) -> None:
+        self.rows: list[NaiveRow] = []
+        self.stored: StoredPosition | None = None
+        self._stream: Mapping[str, str] = {}
+
+    def run(self, source: PostgresSource, database: Database) -> None:
+        """Until all is stored that is committed now."""
+        with self.started(source):
+            for batch in read_all(source, database):
+                self.take(source, batch)
+
+    def run_into_a_transaction(self, source: PostgresSource) -> None:
+        """Until a part of it is stored."""
+        with self.started(source):
+            for batch in read_until(source, lambda batch: int(batch.position.data["changes"]) > 0):
+                self.take(source, batch)
+
+    def take(self, source: PostgresSource, batch: Batch) -> None:
+        """Store its position."""
+        self.rows += rows([batch])
+        self.stored = StoredPosition(batch.position, self._stream)
+        source.confirm(batch.position)
+
+    @contextmanager
+    def started(self, source: PostgresSource) -> Iterator[None]:
+        self._stream = dict(source.read_stream_identity())
+        with started_source.started(source, choose_position(source, self.stored, self._stream).position):
+            yield
+
+
+def make_slot(database: Database) -> None:
+    database.execute(_SCHEMA)
+    with started_source.started(source_of(database)):
+        pass
+
+
+def test_a_source_goes_on_at_a_standby_that_was_promoted_behind_its_position(
+    oldest_postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    service, primary = Service(), oldest_postgres
+    with standby_of(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        before.execute("INSERT INTO t VALUES (1, 'one')")
+        service.run(source_of(before), before)
+        before.execute("INSERT INTO t VALUES (2, 'two')")
+        wait_until_it_follows(standby, primary)
+        copy_slot(primary, standby, _SLOT)
+        end_and_promote(primary, standby)
+        after.execute("INSERT INTO t VALUES (3, 'three')")
+        service.run(source_of(after), after)
+    assert service.rows == [(b"1", b"one"), (b"2", b"two"), (b"3", b"three")]
+    assert service.stored is not None
+    assert service.stored.stream["timeline"] == "2"
+    assert "the server is on timeline 2, which left timeline 1 at " in caplog.text
+
+
+def test_a_source_that_has_read_what_the_promoted_server_does_not_have_stops_and_says_where_it_can_go_on(
+    oldest_postgres: EmbeddedPostgres,
+) -> None:
+    service, primary = Service(), oldest_postgres
+    with standby_of(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        wait_until_it_follows(standby, primary)
+        copy_slot(primary, standby, _SLOT)
+        stop_following(standby)
+        before.execute("INSERT INTO t VALUES (1, 'lost')")
+        service.run(source_of(before), before)
+        end_and_promote(primary, standby)
+        after.execute("INSERT INTO t VALUES (1, 'one')")
+        source = source_of(after)
+        with pytest.raises(PositionRefused, match=r"the server left timeline 1 at .* not on this server") as refused:
+            service.run(source, after)
+        [there] = re.findall('walPositionOverride = "(.*?)"', refused.value.remedy)
+        service.run(source_of(after, walPositionOverride=there), after)
+    assert service.rows == [(b"1", b"lost"), (b"1", b"one")]
+
+
+def test_a_transaction_of_which_a_part_was_read_and_that_is_lost_stops_the_source(
+    oldest_postgres: EmbeddedPostgres,
+) -> None:
+    service, primary = Service(), oldest_postgres
+    with standby_of(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        wait_until_it_follows(standby, primary)
+        copy_slot(primary, standby, _SLOT)
+        stop_following(standby)
+        before.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 10000) i")
+        service.run_into_a_transaction(source_of(before, batchSize=100))
+        end_and_promote(primary, standby)
+        with pytest.raises(PositionRefused, match="what was committed in between is not on this server"):
+            service.run(source_of(after), after)
+
+
+def test_the_primary_of_before_a_failover_is_refused(oldest_postgres: EmbeddedPostgres) -> None:
+    service, primary = Service(), oldest_postgres
+    with standby_of(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        wait_until_it_follows(standby, primary)
+        copy_slot(primary, standby, _SLOT)
+        promote(standby)
+        after.execute("INSERT INTO t VALUES (1, 'one')")
+        service.run(source_of(after), after)
+        with pytest.raises(PositionRefused, match="timeline 1, which does not go back to timeline 2"):
+            service.run(source_of(before), before)
+
+
+@newer_servers
+def test_a_slot_that_standbys_keep_is_read_on_when_one_is_promoted(own_postgres: EmbeddedPostgres) -> None:
+    """The dsn names both servers; the standby is told of, and left alone, before it is the primary."""
+    service, primary = Service(), own_postgres
+    with synchronized(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        before.execute(_SCHEMA)
+
+        def source() -> PostgresSource:
+            return source_of(before, dsn=dsn_of_both(primary, standby), slotFailover=True)
+
+        service.run(source(), before)
+        before.execute("INSERT INTO t VALUES (1, 'one')")
+        read_until_kept(service, source(), primary, standby)
+        before.execute("INSERT INTO t VALUES (2, 'two')")
+        wait_until_it_follows(standby, primary)
+        on_standby = source_of(after)
+        with pytest.raises(SourceUnavailable, match=f'standby, which keeps slot "{_SLOT}" for its promotion'):
+            service.run(on_standby, after)
+        assert [finding.problem for finding in on_standby.check()] == [
+            f'the server is a standby, which keeps slot "{_SLOT}" for its promotion'
+        ]
+        end_and_promote(primary, standby)
+        after.execute("INSERT INTO t VALUES (3, 'three')")
+        service.run(source(), after)
+        assert after.value("SELECT failover FROM pg_replication_slots WHERE slot_name = %s", _SLOT) is True
+    assert service.rows == [(b"1", b"one"), (b"2", b"two"), (b"3", b"three")]
+
+
+@newer_servers
+def test_a_slot_that_is_not_on_the_standby_yet_is_waited_for(own_postgres: EmbeddedPostgres) -> None:
+    service, primary = Service(), own_postgres
+    with standby_of(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        before.execute("INSERT INTO t VALUES (1, 'one')")
+        service.run(source_of(before), before)
+        wait_until_it_follows(standby, primary)
+        with pytest.raises(SourceUnavailable, match=f'a standby on which slot "{_SLOT}" does not exist'):
+            service.run(source_of(after), after)
+        end_and_promote(primary, standby)
+        with pytest.raises(PositionRefused, match="does not exist, but changes up to"):
+            service.run(source_of(after), after)
+
+
+@newer_servers
+def test_a_slot_that_is_there_is_kept_on_standbys_from_the_next_start_on(
+    own_postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    database = database_of(own_postgres)
+    make_slot(database)
+    kept = "SELECT failover FROM pg_replication_slots"
+    assert database.value(kept) is False
+    source = source_of(database, slotFailover=True)
+    assert [finding.remedy for finding in source.check()] == [
+        "set synchronized_standby_slots to the physical slots of the standbys that may be promoted"
+    ]
+    with started_source.started(source):
+        assert database.value(kept) is True
+    assert f'standbys keep slot "{_SLOT}" from now on' in caplog.text
+    with started_source.started(source_of(database)):
+        assert database.value(kept) is True, "the slot of one who does not ask for it is left as it is"
+
+
+@newer_servers
+def test_a_slot_that_tables_without_a_key_are_read_with_is_kept_on_standbys(own_postgres: EmbeddedPostgres) -> None:
+    database = database_of(own_postgres)
+    database.execute(
+        "CREATE TABLE keyless (v text); INSERT INTO keyless VALUES ('a'); CREATE PUBLICATION p FOR ALL TABLES"
+    )
+    with started_source.started(source_of(database, snapshot="initial", slotFailover=True)):
+        assert database.value("SELECT failover FROM pg_replication_slots") is True
+
+
+def test_a_server_that_keeps_no_slots_on_standbys_is_refused(oldest_postgres: EmbeddedPostgres) -> None:
+    if oldest_postgres.version >= 17:
+        pytest.skip("there is no server here that is old enough")
+    database = database_of(oldest_postgres)
+    database.execute(_SCHEMA)
+    source = source_of(database, slotFailover=True)
+    says = f"slotFailover needs PostgreSQL 17 or later, and the server is {oldest_postgres.version}"
+    assert any(finding.problem.startswith(says) for finding in source.check())
+    source.read_stream_identity()
+    with pytest.raises(SourceRefused, match=says):
+        source.start(None)
+
+
+@newer_servers
+def test_a_standby_that_is_away_and_holds_changes_back_is_told_of_and_changes_come_when_it_is_there_again(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    primary, database = own_postgres, database_of(own_postgres)
+    database.execute(_SCHEMA)
+    with synchronized(primary) as standby:
+        source = source_of(database, slotFailover=True, receiveTimeout="1s")
+        with started_source.started(source):
+            standby.stop()
+            database.execute("INSERT INTO t VALUES (1, 'one')")
+
+            def is_told() -> bool:
+                read_nothing(source, 0.1)
+                said = source.status()
+                return not said.ok and "waits for the standbys of synchronized_standby_slots" in said.reason
+
+            wait_for(is_told, "the reason")
+            standby.start()
+            assert rows(read_until(source, lambda batch: len(batch) > 0)) == [(b"1", b"one")]
+            assert source.status().ok
+
+
+@newer_servers
+def test_a_server_that_is_shut_down_while_it_waits_for_a_standby_is_connected_to_again(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    primary, database = own_postgres, database_of(own_postgres)
+    database.execute(_SCHEMA)
+    with synchronized(primary) as standby:
+        source = source_of(database, slotFailover=True)
+        with started_source.started(source):
+            standby.stop()
+            database.execute("INSERT INTO t VALUES (1, 'one')")
+            read_nothing(source, 1.0)
+            stopping = Call(primary.stop, "stop")
+            with pytest.raises(SourceUnavailable):
+                read_until(source, lambda batch: len(batch) > 0)
+            source.stop()
+            wait_for(lambda: stopping.wait(0.1, threading.Event()), "the server to stop")
+            primary.start()
+            standby.start()
+            source.read_stream_identity()
+            start_again(source, None)
+            assert rows(read_until(source, lambda batch: len(batch) > 0)) == [(b"1", b"one")]
+
+
+def read_nothing(source: PostgresSource, timeout: float) -> None:
+    """At most the position moves."""
+    batch = source.read(timeout)
+    assert batch is None or not len(batch)
+
+
+def read_until_kept(
+    service: Service, source: PostgresSource, primary: EmbeddedPostgres, standby: EmbeddedPostgres
+) -> None:
+    with service.started(source):
+
+        def is_kept() -> bool:
+            if (batch := source.read(0.1)) is not None:
+                service.take(source, batch)
+            return is_slot_kept(primary, standby)
+
+        wait_for(is_kept, "the standby to keep the slot")
