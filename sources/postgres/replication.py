@@ -116,7 +116,7 @@ def read_timeline_history(connection: Walsender, timeline: int) -> str:
     with connection.cursor() as cursor:
         cursor.execute(f"TIMELINE_HISTORY {timeline}")
         [(_, content)] = cursor.fetchall()
-    return content if isinstance(content, str) else bytes(content).decode()  # bytea before version 15
+    return content if isinstance(content, str) else bytes(content).decode()  # bytea on older servers
 
 
 def set_failover(connection: Walsender, slot: str) -> None:
