@@ -88,7 +88,7 @@ class Identity:
         """PositionRefused when the session has come to another cluster or database. SourceUnavailable when it has come
         to another timeline: the next session looks whether that goes on where this one was. source: for messages.
         """
-        if self == replace(expected, timeline=self.timeline) != expected:
+        if self.timeline != expected.timeline and self == replace(expected, timeline=self.timeline):
             raise SourceUnavailable(
                 f"the server is on timeline {self.timeline} now, and was on {expected.timeline} a moment ago"
             )

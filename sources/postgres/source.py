@@ -421,7 +421,7 @@ class PostgresSource(Source):
         call = Call(ask, "ask walsender")
         if not call.wait(_READER_START_SECONDS, self._catalog.interrupted):
             call.abandon(lambda _: None)
-            raise SourceUnavailable("the server did not identify itself in time", "check host and port in the dsn")
+            raise SourceUnavailable("the server did not answer in time", "check host and port in the dsn")
         try:
             return call.require_result()
         except psycopg2.Error as error:
