@@ -23,6 +23,7 @@ from sources.kafka.offsets import Partition, list_partitions, to_partitions, to_
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.pausing import Pausing
 from sources.kafka.same_topics import SameTopics
+from sources.kafka.subscribed import select_subscribed
 from sources.kafka.takeover import Takeover
 
 _OPEN_TRANSACTION_SECONDS = 120.0
@@ -64,17 +65,19 @@ class Rebalancing:
         self._takeover = takeover
         self.generation: int | None = None
         self._member = ""  # its last id
+        self._unread: set[Partition] = set()  # that the client has, and that are not to be read
 
     def assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The client's on_assign: read these partitions, too."""
         self._note_membership(consumer)
         try:
             unwanted = self._takeover.find_unwanted(partitions)
-            wanted = [one for one in partitions if one not in unwanted]
+            wanted = [one for one in partitions if one not in unwanted] + self._take_up_kept(consumer)
             self._topics.require({one.topic for one in wanted})
             self._begin_group(consumer)
             placed, unread = self._place(consumer, wanted), self._place_unread(consumer, unwanted)
             consumer.incremental_assign(placed + unread)
+            self._unread |= to_partitions(unread)
             if self._takeover.is_due:  # what came now would only be waited for, or be read again
                 consumer.pause(placed + unread)
             else:
@@ -89,6 +92,7 @@ class Rebalancing:
         """The client's on_revoke. Others get these partitions: they must find committed what the sinks have by then."""
         given_up = to_partitions(partitions)
         self._note_membership(consumer)
+        self._unread -= given_up
         self._state.forget(given_up)
         if not self._state.has_ended:
             self._state.drain(given_up)
@@ -104,6 +108,7 @@ class Rebalancing:
         """
         lost = to_partitions(partitions)
         log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
+        self._unread -= lost
         self._state.forget(lost)
         if not self._committing.by_sink and find_member(consumer) == self._member != "":
             self._state.drain(lost, self._options.session_timeout * _PART_OF_SESSION)
@@ -118,6 +123,18 @@ class Rebalancing:
         """
         found = self._find_committed(consumer, partitions) if partitions else []
         return [TopicPartition(one.topic, one.partition, max(one.offset, OFFSET_BEGINNING)) for one in found]
+
+    def _take_up_kept(self, consumer: Consumer) -> list[TopicPartition]:
+        """Partitions that were not to be read, as brokers did not show them, and that the client has kept while its
+        group shared anew: it is not given them again. They are to be placed now, as others that are given to it.
+        """
+        names = select_subscribed(self._options.topics, {one.topic for one in self._unread})
+        kept = {one for one in self._unread if one.topic in names}
+        self._unread -= kept
+        found = [TopicPartition(*one) for one in sorted(kept)]
+        if found:
+            consumer.incremental_unassign(found)
+        return found
 
     def _stop_if_others_have_what_is_left(self) -> None:
         """Whoever joins anew and is not given what it had, is behind others, who have read from the group's offsets.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,14 +12,17 @@ from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported
     AdminClient,
     ConsumerGroupDescription,
+    TopicMetadata,
 )
 from confluent_kafka.cimpl import NewPartitions
 
 from psql_streamer.errors import SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Severity
 from psql_streamer.model import Position
+from sources.kafka import takeover
 from sources.kafka.beginnings import Beginnings
 from sources.kafka.committing import Committing
+from sources.kafka.offsets import Partition
 from sources.kafka.source import KafkaSource
 from sources.kafka.takeover import Takeover
 from tests.event_topics import commits, event, read_rows, source_of, write
@@ -138,15 +141,36 @@ def test_a_topic_of_a_pattern_that_is_made_while_a_member_joins_the_first_time_i
         wait_for(lambda: has(source, f"{topic_prefix}.one[0]", f"{topic_prefix}.two[0]"), "both topics")
 
 
+def test_a_topic_that_a_broker_does_not_show_yet_is_read_though_the_client_keeps_it_while_its_group_shares_anew(
+    kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker has shown it to whoever has shared out the partitions, or a topic was made again since."""
+    make(kafka, f"{topic_prefix}.one", 1)
+    make(kafka, f"{topic_prefix}.late", 3)
+    _make_while_a_member_joins(kafka, f"{topic_prefix}.two", monkeypatch)
+    listed, asked = takeover.list_wanted_partitions, list[int]()
+
+    def list_late(wanted: Iterable[str], topics: Mapping[str, TopicMetadata]) -> list[Partition]:
+        asked.append(len(topics))
+        found = listed(wanted, topics)
+        return found if len(asked) > 1 else [one for one in found if one.topic != f"{topic_prefix}.late"]
+
+    monkeypatch.setattr(takeover, "list_wanted_partitions", list_late)
+    with started(static(kafka, topic_prefix, [rf"^{topic_prefix}\..*"])) as source:
+        assert sorted(commits(read_rows(source, 3))) == [1, 2, 3]
+        write(kafka, f"{topic_prefix}.late", [event(4)])
+        assert commits(read_rows(source, 1)) == [4]
+
+
 def _make_while_a_member_joins(kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The group has shared what there was before the topic."""
     describe, made = Takeover._describe, list[str]()
 
-    def describe_behind_a_new_topic(takeover: Takeover) -> ConsumerGroupDescription:
+    def describe_behind_a_new_topic(member: Takeover) -> ConsumerGroupDescription:
         if not made:
             made.append(topic)
             make(kafka, topic, 2)
-        return describe(takeover)
+        return describe(member)
 
     monkeypatch.setattr(Takeover, "_describe", describe_behind_a_new_topic)
 
@@ -167,12 +191,12 @@ def test_a_topic_that_left_the_configuration_is_not_read_though_another_member_j
     stays = leave_a_topic(kafka, topic_prefix)
     describe, other = Takeover._describe, static(kafka, topic_prefix, [stays], "other")
 
-    def describe_behind_the_other(takeover: Takeover) -> ConsumerGroupDescription:
+    def describe_behind_the_other(member: Takeover) -> ConsumerGroupDescription:
         if other._group is None:
             other.read_stream_identity()
             other.start(None)
-            wait_for(lambda: describe(takeover).state != ConsumerGroupState.STABLE, "a rebalance")
-        return describe(takeover)
+            wait_for(lambda: describe(member).state != ConsumerGroupState.STABLE, "a rebalance")
+        return describe(member)
 
     monkeypatch.setattr(Takeover, "_describe", describe_behind_the_other)
     with started(static(kafka, topic_prefix, [stays])) as source:
@@ -203,9 +227,9 @@ def test_partitions_that_a_member_will_not_read_are_asked_for_nothing_until_it_g
         assert commits(read_rows(source, 1)) == [1]  # which is not confirmed
     look, may_look_at = Takeover.look, time.monotonic() + 3
 
-    def look_late(takeover: Takeover, *arguments: Any) -> None:
+    def look_late(member: Takeover, *arguments: Any) -> None:
         if time.monotonic() > may_look_at:
-            look(takeover, *arguments)
+            look(member, *arguments)
 
     monkeypatch.setattr(Takeover, "look", look_late)
     with started(static(kafka, topic_prefix, [old, new])) as source:
