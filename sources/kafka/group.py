@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -39,6 +40,9 @@ from sources.kafka.watch import Watch
 
 _POLL_SECONDS = 0.1
 """How long one poll waits; commits are due at least as often."""
+
+_DELETED_SECONDS = 3.0
+"""What brokers get to answer when a session ends: perhaps they are why."""
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +153,8 @@ class GroupMember:
         except KafkaException as error:
             state.fail(make_source_error(f"group {self._options.group_id}", error.args[0]))
         except SourceError as error:
+            if self._committing.by_sink and isinstance(error, SourceUnavailable):
+                self._deliver_before(error, consumer)
             state.fail(error)
         except Exception as error:  # a thread that ends without a word would be a silent source
             log.exception("source.%s: the consumer's thread ended", self._name)
@@ -159,6 +165,18 @@ class GroupMember:
             self._watch.close()
             self._commits.finish(consumer)
             leave(consumer, bool(self._options.instance_id))
+
+    def _deliver_before(self, error: SourceError, consumer: Consumer) -> None:
+        """Poll, and read nothing more, until the sinks have what was taken: brokers take offsets in a transaction from
+        the generation of the group that they are in, which the member hears of when it polls.
+        """
+        state, deadline = self.state, time.monotonic() + self._options.drain_timeout
+        state.set_problem(str(error))
+        self._rebalancing.let_go_of_deleted(state.partitions, _DELETED_SECONDS)
+        with suppress(KafkaException), self._pausing.pause(consumer):
+            while not (state.has_ended or state.is_drained) and time.monotonic() < deadline:
+                with suppress(SourceError):  # the session ends anyway
+                    self._polling.poll_paused(consumer, _POLL_SECONDS)
 
     def _look_after(self, consumer: Consumer) -> None:
         """Between two polls: commit what is due, and look at what is looked at now and then."""

@@ -398,6 +398,18 @@ class MemberState:
         with self._lock:
             self._end_undelivered(partitions)
 
+    def find_unconfirmed(self, partitions: Iterable[Partition]) -> Sequence[Partition]:
+        """Those of which not every sink has what was taken."""
+        with self._lock:
+            return self._progress.find_unconfirmed(partitions)
+
+    def let_go(self, partitions: AbstractSet[Partition]) -> None:
+        """Nobody will read these again: what was taken of them may come late, and no offset of it is committed."""
+        with self._lock:
+            self._progress.drop(partitions)
+            self._held.forget(partitions)
+            self._lock.notify_all()
+
     def drop(self, partitions: AbstractSet[Partition]) -> None:
         """They are the member's no more. What was taken of them, and is not durable, ends the member."""
         with self._lock:

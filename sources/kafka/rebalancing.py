@@ -8,7 +8,9 @@ aborts the process (confluent-kafka 2.16).
 from __future__ import annotations
 
 import logging
+import math
 import time
+from collections.abc import Collection, Iterable
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -93,6 +95,7 @@ class Rebalancing:
         given_up = to_partitions(partitions)
         self._note_membership(consumer)
         self._unread -= given_up
+        self.let_go_of_deleted(given_up)
         self._state.forget(given_up)
         if not self._state.has_ended:
             self._state.drain(given_up)
@@ -103,17 +106,42 @@ class Rebalancing:
         """The client's on_lost. Others have these partitions already: what was taken of them and is not committed is
         read again there.
 
-        Not so if brokers have only refused the generation of a commit, which they answered late: nobody else gets a
-        partition then before this member has joined again.
+        Not so if topics were deleted, or if brokers have only refused the generation of a commit, which they answered
+        late: nobody else gets a partition then before this member has joined again.
         """
         lost = to_partitions(partitions)
-        log.warning("source.%s: lost %s: the group went on without this instance", self._name, list_partitions(lost))
         self._unread -= lost
         self._state.forget(lost)
-        if not self._committing.by_sink and find_member(consumer) == self._member != "":
-            self._state.drain(lost, self._options.session_timeout * _PART_OF_SESSION)
-        self._state.note_membership(None)
+        most = self._options.session_timeout * _PART_OF_SESSION
+        has_its_id = find_member(consumer) == self._member != ""
+        deleted = self._find_deleted(lost, most) if has_its_id else set()
+        self._let_go(deleted)
+        if taken := lost - deleted:
+            what = "source.%s: lost %s: the group went on without this instance"
+            log.warning(what, self._name, list_partitions(taken))
+            if has_its_id and not self._committing.by_sink:
+                self._state.drain(taken, most)
+        self._state.note_membership(None if taken else find_membership(consumer))
         self._drop(lost)
+
+    def let_go_of_deleted(self, partitions: Iterable[Partition], timeout: float = math.inf) -> None:
+        """Do not wait for what is on its way of topics that were deleted. timeout: what brokers get to answer."""
+        if waiting := self._state.find_unconfirmed(partitions):
+            self._let_go(self._find_deleted(waiting, timeout))
+
+    def _find_deleted(self, partitions: Collection[Partition], timeout: float) -> set[Partition]:
+        """Those whose topics do not exist."""
+        existing = self._topics.find_existing({one.topic for one in partitions}, timeout)
+        return {one for one in partitions if one.topic not in existing}
+
+    def _let_go(self, deleted: set[Partition]) -> None:
+        """Nobody else gets partitions of topics that were deleted, so what is on its way of them may be written at any
+        time. Brokers take no offset of them, and refuse a transaction that has one.
+        """
+        if deleted:
+            topics = ", ".join(sorted({one.topic for one in deleted}))
+            log.warning("source.%s: topics that it was reading were deleted: %s", self._name, topics)
+            self._state.let_go(deleted)
 
     def _place_unread(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Where partitions are kept, paused, until the client gives them back: they are not to be read. Somewhere, as

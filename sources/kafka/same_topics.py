@@ -4,11 +4,12 @@ offsets.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from confluent_kafka.admin import AdminClient
 
-from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.shown_commands import show_command
 from sources.kafka.offsets import TopicIds
 from sources.kafka.options import KafkaSourceOptions
@@ -53,11 +54,11 @@ class SameTopics:
             if self._ids.setdefault(topic, one) != one:
                 raise make_made_anew_error(topic, self._options.group_id, self._name)
 
-    def find_existing(self, topics: Collection[str]) -> Collection[str]:
-        """Those of these that exist; all, where brokers do not answer."""
+    def find_existing(self, topics: Collection[str], timeout: float = math.inf) -> Collection[str]:
+        """Those of these that exist; all, where brokers do not say it. timeout: what they get for it at most."""
         try:
-            return find_topic_ids(self._admin, topics, self._options.timeout).keys()
-        except SourceUnavailable:
+            return find_topic_ids(self._admin, topics, min(timeout, self._options.timeout)).keys()
+        except SourceError:
             return topics
 
 

@@ -138,6 +138,40 @@ def test_events_of_partitions_that_stay_are_written_though_the_group_goes_on(kaf
         assert re.fullmatch("psql-streamer topic=[A-Za-z0-9+/]{22}", one.metadata or "")
 
 
+@pytest.mark.behaviour("G6")
+@pytest.mark.parametrize("member", [{}, {"instanceId": "one"}], ids=["without a name", "with a name"])
+def test_events_on_their_way_are_written_though_their_topic_is_deleted(
+    kafka: str, topic_prefix: str, member: dict[str, str]
+) -> None:
+    """Brokers take no offset of it, and those of another topic that are in the same transaction."""
+    gone, stays = f"{topic_prefix}.from.gone", f"{topic_prefix}.from.stays"
+    for number, name in enumerate((gone, stays), 1):
+        write(kafka, create_topic(kafka, name), [event(number)])
+    soon = {"topic.metadata.refresh.interval.ms": 300, "heartbeat.interval.ms": 200}
+    section = {"topics": [rf"^{topic_prefix}\.from\..*"], "kafka": soon, **member}
+    with sink_of(kafka, topic_prefix) as sink, started(joined(kafka, topic_prefix, sink, **section)) as source:
+        batches = read_rows(source, 2)
+        position = batches[-1].position
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.delete_topics([gone])[gone].result(30)
+        wait_for(lambda: f"{gone}[0]" not in source.stats()["partitions"], "word of the deletion")
+
+        def is_written() -> bool:
+            try:
+                sink.write_transaction(transaction(batches, lambda: source.find_consumed_offsets(position)))
+            except (SinkUnavailable, SourceUnavailable):
+                return False
+            return True
+
+        wait_for(is_written, "the transaction")
+        source.confirm(position)
+        source.start(position)
+        assert committed(kafka, topic_prefix, stays) == 1
+        write(kafka, stays, [event(3)])
+        assert commits(read_rows(source, 1)) == [3]
+    assert copied(kafka, topic_prefix) == [1, 2]
+
+
 def test_a_session_that_ends_waits_for_what_is_on_its_way(kafka: str, topic: str) -> None:
     """The member stays in the group until then: another instance would read these records again."""
     write(kafka, topic, [event(number) for number in range(1, 6)], 0)
