@@ -25,9 +25,12 @@ _AWAY = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
 }
-"""Of single partitions, while their leader is away. Where other leaders have answered, the client gives no offset
-(-1001) in place of an error.
+"""Of single partitions, while their leader is away, or another broker becomes it. Where other leaders have answered,
+the client gives no offset (-1001) in place of an error.
 """
 
 Ends = Mapping[Partition, tuple[int, int]]
