@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from psql_streamer.errors import SourceError
 from sources.postgres.catalog import Catalog, Session
+from sources.postgres.standby_slots import describe_held_back
 from sources.watch_thread import WatchThread
 
 _SERVER_LOOK_SECONDS = 5.0
@@ -53,12 +54,13 @@ class ServerWatch:
         self._on_giving_up = on_giving_up
         self._walsender = 0
         self._at_work = ""
+        self._holds_back = False
         self._answered_at = 0.0
         self._thread = WatchThread(self._run)
 
     def start(self, walsender: int) -> None:
         """Begin to ask. May be called again. walsender: the process ID of the one that the stream comes from."""
-        self._walsender, self._at_work = walsender, ""
+        self._walsender, self._at_work, self._holds_back = walsender, "", False
         self._thread.start()
 
     def stop(self) -> None:
@@ -67,7 +69,16 @@ class ServerWatch:
 
     def describe_walsender_work(self) -> str:
         """What the walsender does, if it was at work when the server last answered, not long ago; else empty."""
-        return self._at_work if time.monotonic() - self._answered_at < _FRESH_SECONDS else ""
+        return self._at_work if self._is_fresh else ""
+
+    @property
+    def holds_changes_back(self) -> bool:
+        """Whether the walsender waited for standbys then. It may go on to answer meanwhile."""
+        return self._holds_back and self._is_fresh
+
+    @property
+    def _is_fresh(self) -> bool:
+        return time.monotonic() - self._answered_at < _FRESH_SECONDS
 
     def _run(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -85,16 +96,17 @@ class ServerWatch:
         while not stopping.wait(_SERVER_LOOK_SECONDS if self.wal_end else 0.0):
             self.wal_end = int(session.read_wal_end())
             rows = session.read_rows(_WALSENDER, self._walsender)
-            self._at_work = _describe_work(*rows[0]) if rows else ""
+            self._at_work = _describe_work(session, *rows[0]) if rows else ""
+            self._holds_back = bool(rows) and rows[0][1] == _WAITS_FOR_STANDBY
             self._answered_at = time.monotonic()
             if session.read_rows(_GIVES_SLOT_UP, self._walsender):
                 self._on_giving_up()
 
 
-def _describe_work(wait_type: str | None, wait_event: str | None) -> str:
+def _describe_work(session: Session, wait_type: str | None, wait_event: str | None) -> str:
     """Empty for a walsender that waits for WAL or for its peer."""
     if wait_event == _WAITS_FOR_STANDBY:
-        return "waits for the standbys of synchronized_standby_slots"
+        return describe_held_back(session)
     if wait_type in _IDLE_WAIT_TYPES:
         return ""
     return f"waits for {wait_event}" if wait_event else "is decoding"

@@ -128,6 +128,7 @@ class PostgresSource(Source):
         self._stream_goes_on = False  # whether it had a block in its last turn
         self._asked_at: float | None = None  # when the reader was asked for the next block
         self._silence = 0.0  # seconds, as long as somebody listens
+        self._moved_at = 0.0  # when the stream last got on
         self._status = Status(False, "not started")
 
     @property
@@ -207,7 +208,7 @@ class PostgresSource(Source):
         )
         self._info = info
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
-        self._asked_at, self._silence = None, 0.0
+        self._asked_at, self._silence, self._moved_at = None, 0.0, time.monotonic()
         self._server.start(walsender)
         self._snapshots.start(position, self._next_xid, self._keyless)
 
@@ -279,11 +280,13 @@ class PostgresSource(Source):
         self._status = Status(False, "stopped")
 
     def status(self) -> Status:
-        missing = self._server.wal_end - self._received
-        if self._status.ok and missing > 0 and self._silence > self._settings.receive_timeout:
+        missing, silence = self._server.wal_end - self._received, self._silence
+        if self._server.holds_changes_back:
+            silence = max(silence, time.monotonic() - self._moved_at)
+        if self._status.ok and missing > 0 and silence > self._settings.receive_timeout:
             return Status(
                 False,
-                f"the server has {missing} more bytes of WAL, but has sent nothing for {self._silence:.0f} s"
+                f"the server has {missing} more bytes of WAL, but has sent nothing for {silence:.0f} s"
                 f"{self._describe_work()}",
             )
         if self._status.ok and (snapshot := self._snapshots.describe()):
@@ -306,7 +309,9 @@ class PostgresSource(Source):
         kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
         if kind == FAILED:
             raise _decode_error(self._receive(size))
-        self._received, frames = BLOCK.unpack(self._receive(BLOCK.size))
+        received, frames = BLOCK.unpack(self._receive(BLOCK.size))
+        if received > self._received:
+            self._received, self._moved_at = received, time.monotonic()
         offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
         data = self._receive(size - BLOCK.size - offsets.nbytes)
         received_at, self._asked_at = time.monotonic(), None

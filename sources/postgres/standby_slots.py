@@ -8,6 +8,14 @@ from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity
 from sources.postgres.catalog import Session, Slot
 
+_SETTING = "synchronized_standby_slots"
+
+_STANDBYS = """
+SELECT listed, slot_type, wal_status, active
+FROM (SELECT trim(name, ' "') AS listed FROM unnest(string_to_array(current_setting(%s), ',')) name) s
+LEFT JOIN pg_replication_slots ON slot_name = listed
+"""
+
 _PRIMARY = (
     "wait for its promotion; to be led to the primary, name all servers in the dsn and target_session_attrs=primary"
 )
@@ -25,12 +33,39 @@ def require_readable(session: Session, name: str, slot: Slot | None, *, was_read
         raise SourceUnavailable(f'the server is a standby, which keeps slot "{name}" for its promotion', _PRIMARY)
 
 
+def describe_held_back(session: Session) -> str:
+    """What a walsender waits for that holds changes back until the standbys of synchronized_standby_slots have them."""
+    problems = "; ".join(problem for problem, _ in _list_absent(session))
+    return f"waits for the standbys of {_SETTING}" + (f": {problems}" if problems else "")
+
+
 def check_failover(session: Session, name: str) -> Iterator[Finding]:
     """What may surprise with a slot that standbys keep. name: of the slot."""
-    if not session.is_standby() and not session.read_setting("synchronized_standby_slots"):
+    if session.is_standby():
+        return
+    if not session.read_setting(_SETTING):
         yield Finding(
             Severity.WARNING,
-            f'slot "{name}" is kept on standbys, and synchronized_standby_slots is empty: changes can be delivered '
+            f'slot "{name}" is kept on standbys, and {_SETTING} is empty: changes can be delivered '
             "that a standby does not have when it is promoted",
-            "set synchronized_standby_slots to the physical slots of the standbys that may be promoted",
+            f"set {_SETTING} to the physical slots of the standbys that may be promoted",
         )
+    for problem, comes_back in _list_absent(session):
+        yield Finding(
+            Severity.WARNING if comes_back else Severity.ERROR,
+            f'no change of slot "{name}" comes before all standbys of {_SETTING} have it, and {problem}',
+            f"start that standby, or take its slot out of {_SETTING}" if comes_back else f"correct {_SETTING}",
+        )
+
+
+def _list_absent(session: Session) -> Iterator[tuple[str, bool]]:
+    """What keeps standbys of synchronized_standby_slots from having anything, and whether a start of theirs ends it."""
+    for name, kind, wal_status, active in session.read_rows(_STANDBYS, _SETTING):
+        if kind is None:
+            yield f'slot "{name}" does not exist', False
+        elif kind != "physical":
+            yield f'slot "{name}" is a {kind} slot, which no standby follows', False
+        elif wal_status == "lost":
+            yield f'slot "{name}" was invalidated', False
+        elif not active:
+            yield f'no standby is connected to slot "{name}"', True

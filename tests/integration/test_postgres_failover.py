@@ -14,7 +14,9 @@ from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
+from psql_streamer.interfaces import Severity
 from psql_streamer.model import Batch
+from sources.postgres import server_watch
 from sources.postgres.source import PostgresSource
 from tests import started_source
 from tests.database import Database
@@ -273,6 +275,31 @@ def test_a_standby_that_is_away_and_holds_changes_back_is_told_of_and_changes_co
             standby.start()
             assert rows(read_until(source, lambda batch: len(batch) > 0)) == [(b"1", b"one")]
             assert source.status().ok
+
+
+@newer_servers
+@pytest.mark.parametrize(
+    ("slot", "why"),
+    [("misspelt", 'slot "misspelt" does not exist'), (_SLOT, f'slot "{_SLOT}" is a logical slot, which no standby ')],
+)
+def test_a_list_of_standbys_that_nobody_can_follow_is_told_of_though_the_server_goes_on_to_answer(
+    own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, slot: str, why: str
+) -> None:
+    monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.2)
+    database = database_of(own_postgres)
+    make_slot(database)
+    own_postgres.settings["synchronized_standby_slots"] = slot
+    own_postgres.restart()
+    source = source_of(database, slotFailover=True, receiveTimeout="1s")
+    assert any(why in finding.problem and finding.severity is Severity.ERROR for finding in source.check())
+    with started_source.started(source):
+        database.execute("INSERT INTO t VALUES (1, 'one')")
+
+        def is_told() -> bool:
+            read_nothing(source, 0.1)
+            return not (said := source.status()).ok and why in said.reason
+
+        wait_for(is_told, "the reason")
 
 
 @newer_servers
