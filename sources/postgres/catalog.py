@@ -40,8 +40,14 @@ _CREATE_FAILOVER_SLOT = (
     "%s, 'pgoutput', temporary => false, twophase => false, failover => true)"
 )
 
+_TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+_REPLAYED_TIMELINE = "SELECT timeline_id FROM pg_control_checkpoint()"
+
 _FAILOVER_SLOTS = 170000
 """The version that brought slots which standbys keep."""
+
+_STANDBY_DECODING = 160000
+"""The version that brought logical decoding on standbys."""
 
 _STATUS_INTERVAL_SECONDS = 10.0
 """Between standby status updates; PostgreSQL's own receivers use wal_receiver_status_interval, 10 s."""
@@ -348,6 +354,11 @@ class Session:
         """Whether the server is in recovery now."""
         return bool(self.read_value("SELECT pg_is_in_recovery()"))
 
+    @property
+    def decodes_on_standbys(self) -> bool:
+        """Whether a standby of this version lets a slot be read from."""
+        return int(self.read_setting("server_version_num")) >= _STANDBY_DECODING
+
     def require_failover_slots(self) -> None:
         """SourceRefused on a server that cannot keep a slot on standbys."""
         if int(self.read_setting("server_version_num")) < _FAILOVER_SLOTS:
@@ -360,6 +371,15 @@ class Session:
         """The end of the WAL that the server has written (or, on a standby, replayed)."""
         function = "pg_last_wal_replay_lsn" if self.is_standby() else "pg_current_wal_insert_lsn"
         return Lsn.parse(self.read_value(f"SELECT {function}()::text") or str(NO_LSN))
+
+    def read_timeline(self) -> int:
+        """The timeline of the WAL that the server writes, or on a standby, of what was replayed up to its last
+        restartpoint; 0 where this role may not see it.
+        """
+        try:
+            return int(self.read_value(_REPLAYED_TIMELINE if self.is_standby() else _TIMELINE))
+        except psycopg2.errors.InsufficientPrivilege:
+            return 0
 
     def compute_status_interval(self) -> float:
         """Seconds between standby status updates: well inside of wal_sender_timeout."""

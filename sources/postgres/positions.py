@@ -10,16 +10,17 @@ from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.shown_commands import show_command
-from sources.postgres.catalog import Catalog, Slot
+from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.options import PostgresOptions
-from sources.postgres.standby_slots import require_readable
+from sources.postgres.standby_slots import require_readable, require_replayed
 from sources.snapshot.gap_remedies import accept_gap, send_anew
 
 
 def resolve_resume_position(
-    options: PostgresOptions, source: str, position: Position | None, slot: Slot, wal_end: Lsn
+    options: PostgresOptions, source: str, position: Position | None, slot: Slot, session: Session
 ) -> WalPosition:
-    """Where to start: the position, or the slot's own. PositionRefused, with the size of the gap, when it cannot be.
+    """Where to start: the position, or the slot's own. PositionRefused, with the size of the gap, when it cannot be;
+    SourceUnavailable when a standby may get there.
 
     The server silently starts at confirmed_flush_lsn when it is asked for less: that would hide a gap.
     """
@@ -35,7 +36,9 @@ def resolve_resume_position(
             f'"{slot.name}" can still give',
             "use a later one, or 0" if overriding else _describe_choices(source),
         )
-    if resume.lsn > wal_end:
+    if resume.lsn > (wal_end := session.read_wal_end()):
+        if not overriding:
+            require_replayed(session, resume.lsn, wal_end)
         raise PositionRefused(
             f"{what} {resume.lsn} is {resume.lsn - wal_end} bytes after the end of the server's WAL {wal_end}: "
             "the position belongs to another server, or to another state of this one",
@@ -78,7 +81,7 @@ def check_position(
             if slot is None:
                 require_never_read(options, source, position)
             else:
-                resolve_resume_position(options, source, position, slot, session.read_wal_end())
+                resolve_resume_position(options, source, position, slot, session)
     except SourceError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
 

@@ -26,7 +26,15 @@ from psql_streamer.gathering import Gathering
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.pgoutput.frames import Block, FrameBuffer
 from psql_streamer.shown_commands import remember_file
-from sources.postgres.replication import Identity, Stream, connect, identify, open_stream, start_command
+from sources.postgres.replication import (
+    Identity,
+    Stream,
+    connect,
+    describe_session,
+    identify,
+    open_stream,
+    start_command,
+)
 
 COMMAND = struct.Struct(">cQ")
 MESSAGE = struct.Struct(">cQ")
@@ -40,7 +48,7 @@ DISCONNECT_IF_UNREAD = b"R"  # the same if it was for so many ms: a server that 
 QUIT = b"Q"
 
 # Messages.
-STARTED = b"S"  # JSON: the process ID of the walsender
+STARTED = b"S"  # JSON: the process ID of the walsender, and when it began
 BLOCK_READY = b"B"  # LSN received and the number of frames (BLOCK), the frames' offsets (uint32 each), the frames
 FAILED = b"E"  # JSON: class name, what, remedy
 
@@ -86,7 +94,7 @@ def main(arguments: list[str]) -> int:
     try:
         connection = connect(settings.dsn, settings.timeout, settings.application_name)
         identify(connection).refuse_other_than(Identity(*settings.identity), settings.source)
-        walsender = connection.info.backend_pid
+        walsender = describe_session(connection)
         command = start_command(settings.slot, settings.lsn, settings.publications)
         stream = open_stream(connection, command, time.monotonic() + 60)
         _Reader(parent, stream, settings, walsender).run()
@@ -99,7 +107,7 @@ def main(arguments: list[str]) -> int:
 
 
 class _Reader:
-    def __init__(self, parent: socket.socket, stream: Stream, settings: Settings, walsender: int) -> None:
+    def __init__(self, parent: socket.socket, stream: Stream, settings: Settings, walsender: tuple[int, str]) -> None:
         self._parent = parent
         self._stream = stream
         self._settings = settings

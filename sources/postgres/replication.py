@@ -19,6 +19,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from typing import Protocol
 
 import psycopg2
+import psycopg2.errors
 import psycopg2.extensions
 from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 
@@ -111,10 +112,31 @@ def identify(connection: Walsender) -> Identity:
     return Identity(str(system_identifier), int(timeline), str(database))
 
 
-def read_timeline_history(connection: Walsender, timeline: int) -> str:
-    """The history file of a timeline that is not the first. Raises psycopg2.Error where the server has none."""
+def describe_session(connection: Walsender) -> tuple[int, str]:
+    """The process ID of its server process, and when that began: no other one of any server has both."""
     with connection.cursor() as cursor:
-        cursor.execute(f"TIMELINE_HISTORY {timeline}")
+        cursor.execute(
+            "SELECT extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        )
+        [(began,)] = cursor.fetchall()
+    return connection.info.backend_pid, began
+
+
+def is_standby(connection: Walsender) -> bool:
+    """Whether the server is in recovery now."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_is_in_recovery()")
+        [(found,)] = cursor.fetchall()
+    return bool(found)
+
+
+def read_timeline_history(connection: Walsender, timeline: int) -> str:
+    """The history file of a timeline that is not the first; empty where the server has none."""
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(f"TIMELINE_HISTORY {timeline}")
+        except psycopg2.errors.UndefinedFile:
+            return ""
         [(_, content)] = cursor.fetchall()
     return content if isinstance(content, str) else bytes(content).decode()  # bytea on older servers
 

@@ -23,7 +23,10 @@ _SERVER_ANSWER_SECONDS = 10.0
 _FRESH_SECONDS = _SERVER_LOOK_SECONDS + _SERVER_ANSWER_SECONDS
 """The time for which an answer says something about the present."""
 
-_WALSENDER = "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = %s AND backend_type = 'walsender'"
+_WALSENDER = """
+SELECT wait_event_type, wait_event FROM pg_stat_activity
+WHERE pid = %s AND extract(epoch FROM backend_start)::text = %s AND backend_type = 'walsender'
+"""
 
 # A checkpoint that gives a slot up ends its walsender, and waits for that without a limit (PostgreSQL source,
 # InvalidatePossiblyObsoleteSlot in slot.c). A walsender that cannot send does not end. Of a slot in use it says
@@ -44,7 +47,8 @@ class ServerWatch:
     wal_end: the end of the server's WAL when it was last asked for, 0 before. A server that does not answer is the
     stream's problem to report; here the last answer stays, and on_refused is called, since a server that shuts down
     ends and refuses sessions before it ends its walsenders. on_giving_up is called as long as the server is about to
-    remove WAL that the slot needs.
+    remove WAL that the slot needs. timeline: of the server of the stream, 0 before it was seen: a standby that is
+    promoted goes on to stream, on another one.
     """
 
     def __init__(self, catalog: Catalog, on_refused: Callable[[], None], on_giving_up: Callable[[], None]) -> None:
@@ -52,15 +56,16 @@ class ServerWatch:
         self._catalog = catalog
         self._on_refused = on_refused
         self._on_giving_up = on_giving_up
-        self._walsender = 0
+        self.timeline = 0
+        self._walsender = 0, ""
         self._at_work = ""
         self._holds_back = False
         self._answered_at = 0.0
         self._thread = WatchThread(self._run)
 
-    def start(self, walsender: int) -> None:
-        """Begin to ask. May be called again. walsender: the process ID of the one that the stream comes from."""
-        self._walsender, self._at_work, self._holds_back = walsender, "", False
+    def start(self, walsender: tuple[int, str]) -> None:
+        """Begin to ask. May be called again. walsender: the one that the stream comes from, see describe_session."""
+        self._walsender, self._at_work, self._holds_back, self.timeline = walsender, "", False, 0
         self._thread.start()
 
     def stop(self) -> None:
@@ -95,12 +100,17 @@ class ServerWatch:
     def _ask(self, session: Session, stopping: threading.Event) -> None:
         while not stopping.wait(_SERVER_LOOK_SECONDS if self.wal_end else 0.0):
             self.wal_end = int(session.read_wal_end())
-            rows = session.read_rows(_WALSENDER, self._walsender)
-            self._at_work = _describe_work(session, *rows[0]) if rows else ""
-            self._holds_back = bool(rows) and rows[0][1] == _WAITS_FOR_STANDBY
+            self._look_at_walsender(session, *self._walsender)
             self._answered_at = time.monotonic()
-            if session.read_rows(_GIVES_SLOT_UP, self._walsender):
+            if session.read_rows(_GIVES_SLOT_UP, self._walsender[0]):
                 self._on_giving_up()
+
+    def _look_at_walsender(self, session: Session, pid: int, began: str) -> None:
+        at_work, holds_back = "", False
+        for wait_type, wait_event in session.read_rows(_WALSENDER, pid, began):
+            at_work, holds_back = _describe_work(session, wait_type, wait_event), wait_event == _WAITS_FOR_STANDBY
+            self.timeline = session.read_timeline()
+        self._at_work, self._holds_back = at_work, holds_back
 
 
 def _describe_work(session: Session, wait_type: str | None, wait_event: str | None) -> str:

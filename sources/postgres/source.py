@@ -55,7 +55,7 @@ from sources.postgres.reader import (
     STARTED,
     Settings,
 )
-from sources.postgres.replication import Identity, Walsender, connect, identify, set_failover
+from sources.postgres.replication import Identity, Walsender, connect, set_failover
 from sources.postgres.server_errors import ObjectMissing, from_psycopg2
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
@@ -65,7 +65,7 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
 from sources.postgres.standby_slots import require_readable
 from sources.postgres.table_reader import PostgresTableReader
-from sources.postgres.timelines import follow_timeline
+from sources.postgres.timelines import Ancestry, follow_timeline, read_ancestry
 from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class PostgresSource(Source):
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._decoder: Decoder | None = None
-        self._identity = Identity("", 0, "")
+        self._identity, self._ancestry = Identity("", 0, ""), Ancestry()
         self._received = 0
         self._durable = 0
         self._stored: int | None = None
@@ -150,7 +150,7 @@ class PostgresSource(Source):
         return check_position(self._settings, self._catalog, self.name, position)
 
     def read_stream_identity(self) -> Mapping[str, str]:
-        self._identity = self._ask_walsender(identify)
+        self._identity, self._ancestry = self._ask_walsender(read_ancestry)
         return {
             "system identifier": self._identity.system_identifier,
             "timeline": str(self._identity.timeline),
@@ -161,7 +161,9 @@ class PostgresSource(Source):
 
     def follow_stream(self, position: Position, before: Mapping[str, str]) -> Mapping[str, str]:
         """A server that was promoted, or recovered, and has everything in front of the position: see timelines.py."""
-        return follow_timeline(self._ask_walsender, self._identity, position, before, self.name)
+        if self._server.timeline:  # on which the session of before ended, whatever it began on
+            before = {**before, "timeline": str(self._server.timeline)}
+        return follow_timeline(self._identity, self._ancestry, position, before, self.name)
 
     def list_published(self) -> Sequence[Relation]:
         with self._catalog.open_session() as session:
@@ -216,6 +218,7 @@ class PostgresSource(Source):
         if self._socket is None or self._decoder is None:
             raise SourceUnavailable("the source is not started")
         try:
+            self._require_the_same_timeline()
             if self._snapshots.come_first:
                 return self._take_before_stream(self._decoder, timeout)
             if not self._snapshots.stream_is_next and (batch := self._take_snapshot_batch(self._decoder)) is not None:
@@ -392,6 +395,17 @@ class PostgresSource(Source):
                 "look at the network in between, or raise receiveTimeout",
             )
 
+    def _require_the_same_timeline(self) -> None:
+        """SourceUnavailable when the standby that the stream comes from was promoted, or follows one that was.
+
+        Its walsender goes on, and positions behind the branch are stored with the new timeline behind the next start.
+        """
+        if self._server.timeline > self._identity.timeline:
+            raise SourceUnavailable(
+                f"the standby went on from timeline {self._identity.timeline} to {self._server.timeline}: the stream "
+                "is begun anew there"
+            )
+
     def _describe_work(self) -> str:
         work = self._server.describe_walsender_work()
         return f" (its walsender {work})" if work else ""
@@ -446,7 +460,7 @@ class PostgresSource(Source):
                 session.compute_status_interval(), self._settings.receive_timeout * _REPLY_REQUEST_SHARE
             )
             begins = None if self._snapshots.must_begin_anew(position) else position
-            resume = resolve_resume_position(self._settings, self.name, begins, slot, session.read_wal_end())
+            resume = resolve_resume_position(self._settings, self.name, begins, slot, session)
             self._types.load(session)
             self._next_xid = read_next_xid(session)
         return slot, resume
@@ -525,15 +539,16 @@ class PostgresSource(Source):
         )
         ours.sendall(settings.encode_line())
 
-    def _wait_for_start(self) -> int:
-        """The process ID of the walsender, once it streams."""
+    def _wait_for_start(self) -> tuple[int, str]:
+        """The walsender, once it streams: see describe_session."""
         kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _READER_START_SECONDS))
         body = self._receive(size)
         if kind == FAILED:
             raise _decode_error(body)
         if kind != STARTED:
             raise SourceUnavailable(f"the reader process began with {kind!r}")
-        return int(json.loads(bytes(body)))
+        pid, began = json.loads(bytes(body))
+        return int(pid), str(began)
 
     def _receive(self, size: int, timeout: float = _MESSAGE_REST_SECONDS) -> bytearray:
         reader = self._socket

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.lsn import Lsn
 from sources.postgres.catalog import Session, Slot
 
 _SETTING = "synchronized_standby_slots"
@@ -16,7 +17,7 @@ FROM (SELECT trim(name, ' "') AS listed FROM unnest(string_to_array(current_sett
 LEFT JOIN pg_replication_slots ON slot_name = listed
 """
 
-_PRIMARY = (
+LED_TO_PRIMARY = (
     "wait for its promotion; to be led to the primary, name all servers in the dsn and target_session_attrs=primary"
 )
 
@@ -28,9 +29,17 @@ def require_readable(session: Session, name: str, slot: Slot | None, *, was_read
     """
     if slot is None:
         if was_read and session.is_standby():
-            raise SourceUnavailable(f'the server is a standby on which slot "{name}" does not exist', _PRIMARY)
-    elif slot.synced and session.is_standby():
-        raise SourceUnavailable(f'the server is a standby, which keeps slot "{name}" for its promotion', _PRIMARY)
+            raise SourceUnavailable(f'the server is a standby on which slot "{name}" does not exist', LED_TO_PRIMARY)
+    elif (slot.synced or not session.decodes_on_standbys) and session.is_standby():
+        raise SourceUnavailable(f'the server is a standby, which keeps slot "{name}" for its promotion', LED_TO_PRIMARY)
+
+
+def require_replayed(session: Session, lsn: Lsn, end: Lsn) -> None:
+    """SourceUnavailable on a standby that lags behind what was read. lsn: up to where that was. end: as replayed."""
+    if session.is_standby():
+        raise SourceUnavailable(
+            f"the server is a standby that has replayed up to {end}, and changes were read up to {lsn}", LED_TO_PRIMARY
+        )
 
 
 def describe_held_back(session: Session) -> str:

@@ -5,34 +5,59 @@ What lies in front of the place where it branched off is the same on both (Postg
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from psql_streamer.errors import PositionRefused
+from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
-from sources.postgres.replication import Identity, Walsender, read_timeline_history
+from sources.postgres.replication import Identity, Walsender, identify, is_standby, read_timeline_history
+from sources.postgres.standby_slots import LED_TO_PRIMARY
 from sources.snapshot.gap_remedies import accept_gap, send_anew
 
 log = logging.getLogger(__name__)
 
-AskWalsender = Callable[[Callable[[Walsender], str]], str]
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """Where the WAL of a server comes from. history: the history file of its timeline; empty for the first one, and
+    where the server does not have it. is_standby: it is in recovery, and may be on a later timeline soon.
+    """
+
+    history: str = ""
+    is_standby: bool = False
+
+
+def read_ancestry(connection: Walsender) -> tuple[Identity, Ancestry]:
+    """Both over one connection: the next one may lead to another server, while one takes the place of the other."""
+    found = identify(connection)
+    history = read_timeline_history(connection, found.timeline) if found.timeline > 1 else ""
+    return found, Ancestry(history, is_standby(connection))
 
 
 def follow_timeline(
-    ask: AskWalsender, now: Identity, position: Position, before: Mapping[str, str], source: str
+    now: Identity, ancestry: Ancestry, position: Position, before: Mapping[str, str], source: str
 ) -> Mapping[str, str]:
     """The stream identity `before`, with today's timeline if everything in front of the position is on that, too.
 
-    PositionRefused if it is not. ask: asks a walsender, and gives what it answers. source: for messages.
+    PositionRefused if it is not; SourceUnavailable if a standby may get there. source: for messages.
     """
     if now.system_identifier != before.get("system identifier") or str(now.timeline) == before.get("timeline"):
         return before
     was = int(before["timeline"])
-    branch = (
-        find_branch(ask(partial(read_timeline_history, timeline=now.timeline)), was) if was < now.timeline else None
-    )
+    if ancestry.is_standby and now.timeline < was:
+        raise SourceUnavailable(
+            f"the server is a standby on timeline {now.timeline}, and changes were read on timeline {was}",
+            LED_TO_PRIMARY,
+        )
+    if not ancestry.history and now.timeline > was:
+        raise PositionRefused(
+            f"the server is on timeline {now.timeline} and lacks its history, pg_wal/{now.timeline:08X}.history: "
+            f"whether all that was read on timeline {was} up to {position} is on this server cannot be known",
+            f"copy that file there from the archive of the WAL or from another server; or {accept_gap(source)}",
+        )
+    branch = find_branch(ancestry.history, was) if was < now.timeline else None
     require_shared(WalPosition.from_position(position), was, now.timeline, branch, source)
     log.info(
         "source.%s: the server is on timeline %d, which left timeline %d at %s: all in front of %s is on it, too",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from psql_streamer.bounded import Call
-from psql_streamer.checkpoint.resume import choose_position
+from psql_streamer.checkpoint.resume import choose_position, require_same_stream
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
@@ -42,6 +42,7 @@ _SLOT = "s_postgres"
 _NEWEST = max(find_server_binaries())
 
 newer_servers = pytest.mark.skipif(_NEWEST < 17, reason="standbys keep slots since PostgreSQL 17")
+standbys_that_are_read = pytest.mark.skipif(_NEWEST < 16, reason="standbys are read from since PostgreSQL 16")
 
 
 @pytest.fixture
@@ -78,6 +79,14 @@ class Service:
         self.stored = StoredPosition(batch.position, self._stream)
         source.confirm(batch.position)
 
+    def go_on(self, source: PostgresSource) -> None:
+        """As the pipeline does behind a session that ended."""
+        assert self.stored is not None
+        stream = dict(source.read_stream_identity())
+        require_same_stream(source, self.stored.position, self._stream, stream)
+        start_again(source, self.stored.position)
+        self._stream = stream
+
     @contextmanager
     def started(self, source: PostgresSource) -> Iterator[None]:
         self._stream = dict(source.read_stream_identity())
@@ -87,8 +96,7 @@ class Service:
 
 def make_slot(database: Database) -> None:
     database.execute(_SCHEMA)
-    with started_source.started(source_of(database)):
-        pass
+    make_slot_there(database)
 
 
 def test_a_source_goes_on_at_a_standby_that_was_promoted_behind_its_position(
@@ -164,6 +172,74 @@ def test_the_primary_of_before_a_failover_is_refused(oldest_postgres: EmbeddedPo
         service.run(source_of(after), after)
         with pytest.raises(PositionRefused, match="timeline 1, which does not go back to timeline 2"):
             service.run(source_of(before), before)
+
+
+def test_a_standby_whose_version_reads_no_slots_is_waited_for(oldest_postgres: EmbeddedPostgres) -> None:
+    if oldest_postgres.version >= 16:
+        pytest.skip("there is no server here that is old enough")
+    service, primary = Service(), oldest_postgres
+    with standby_of(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        service.run(source_of(before), before)
+        copy_slot(primary, standby, _SLOT)
+        with pytest.raises(SourceUnavailable, match=f'standby, which keeps slot "{_SLOT}" for its promotion'):
+            service.run(source_of(after), after)
+
+
+def test_a_timeline_whose_history_is_not_on_the_server_is_refused(oldest_postgres: EmbeddedPostgres) -> None:
+    service, primary = Service(), oldest_postgres
+    with standby_of(primary) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        service.run(source_of(before), before)
+        wait_until_it_follows(standby, primary)
+        copy_slot(primary, standby, _SLOT)
+        end_and_promote(primary, standby)
+        (standby.data_dir / "pg_wal" / "00000002.history").unlink()
+        with pytest.raises(PositionRefused, match=r"timeline 2 and lacks its history, pg_wal/00000002\.history"):
+            service.run(source_of(after), after)
+
+
+@standbys_that_are_read
+def test_a_standby_that_is_read_from_and_promoted_is_read_on_also_behind_the_next_start(
+    own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.2)
+    service, primary = Service(), own_postgres
+    with standby_of(primary, {"hot_standby_feedback": "on"}) as standby:
+        before, after = database_of(primary), database_of(standby)
+        before.execute(_SCHEMA)
+        make_slot_on(standby, primary)
+        source = source_of(after)
+        with service.started(source):
+            before.execute("INSERT INTO t VALUES (1, 'one')")
+            read_rows_until(service, source, 1)
+            promote(standby)
+            after.execute("INSERT INTO t VALUES (2, 'two')")
+            with pytest.raises(SourceUnavailable, match="the standby went on from timeline 1 to 2"):
+                read_rows_until(service, source, 1000)
+            service.go_on(source)
+            after.execute("INSERT INTO t VALUES (3, 'three')")
+            read_rows_until(service, source, 3)
+        after.execute("INSERT INTO t VALUES (4, 'four')")
+        service.run(source_of(after), after)
+    assert service.rows == [(b"1", b"one"), (b"2", b"two"), (b"3", b"three"), (b"4", b"four")]
+
+
+@standbys_that_are_read
+def test_a_standby_that_lags_behind_what_was_read_is_waited_for(own_postgres: EmbeddedPostgres) -> None:
+    service, primary = Service(), own_postgres
+    with standby_of(primary, {"hot_standby_feedback": "on"}) as standby:
+        before, after = database_of(primary), database_of(standby)
+        make_slot(before)
+        make_slot_on(standby, primary)
+        assert after.value("SELECT count(pg_wal_replay_pause())")
+        wait_for(lambda: after.value("SELECT pg_get_wal_replay_pause_state()") == "paused", "the standby to pause")
+        before.execute("INSERT INTO t VALUES (1, 'one')")
+        service.run(source_of(before), before)
+        with pytest.raises(SourceUnavailable, match=r"a standby that has replayed up to .* changes were read up to"):
+            service.run(source_of(after), after)
 
 
 @newer_servers
@@ -324,6 +400,32 @@ def test_a_server_that_is_shut_down_while_it_waits_for_a_standby_is_connected_to
             source.read_stream_identity()
             start_again(source, None)
             assert rows(read_until(source, lambda batch: len(batch) > 0)) == [(b"1", b"one")]
+
+
+def make_slot_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres) -> None:
+    """Which waits until the primary has logged which transactions run."""
+    before, after = database_of(primary), database_of(standby)
+    wait_until_it_follows(standby, primary)
+    making = Call(lambda: make_slot_there(after), "make slot")
+    while not making.wait(0.1, threading.Event()):
+        before.query("SELECT pg_log_standby_snapshot()")
+    making.require_result()
+
+
+def make_slot_there(database: Database) -> None:
+    with started_source.started(source_of(database)):
+        pass
+
+
+def read_rows_until(service: Service, source: PostgresSource, count: int) -> None:
+    """Until so many rows have been read in all."""
+
+    def are_there() -> bool:
+        if (batch := source.read(0.1)) is not None:
+            service.take(source, batch)
+        return len(service.rows) >= count
+
+    wait_for(are_there, f"{count} rows")
 
 
 def read_nothing(source: PostgresSource, timeout: float) -> None:

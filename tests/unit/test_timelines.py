@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from psql_streamer.errors import PositionRefused
+from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
-from sources.postgres.timelines import find_branch, require_shared
+from sources.postgres.replication import Identity
+from sources.postgres.timelines import Ancestry, find_branch, follow_timeline, require_shared
 
 _HISTORY = "1\t0/3004FC8\tno recovery target specified\n\n# a comment\n3\t1/0\tbefore 2000-01-01 00:00:00+00\n"
 _BRANCH = Lsn.parse("1/0")
@@ -34,3 +35,9 @@ def test_positions_behind_the_branch_and_inside_a_transaction_behind_it_are_refu
 def test_a_timeline_that_does_not_go_back_to_the_position_is_refused() -> None:
     with pytest.raises(PositionRefused, match="timeline 2, which does not go back to timeline 3"):
         require_shared(WalPosition(Lsn(1)), 3, 2, None, "db1")
+
+
+def test_a_standby_that_has_not_replayed_the_timeline_of_the_position_yet_is_waited_for() -> None:
+    before = {"system identifier": "1", "timeline": "2"}
+    with pytest.raises(SourceUnavailable, match="a standby on timeline 1, and changes were read on timeline 2"):
+        follow_timeline(Identity("1", 1, "d"), Ancestry(is_standby=True), WalPosition(Lsn(1)).position, before, "db1")
