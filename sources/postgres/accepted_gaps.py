@@ -39,7 +39,7 @@ def drop_unreadable_slot(session: Session, slot: Slot, publications: Sequence[st
 def _explain_unreadable(session: Session, slot: Slot, publications: Sequence[str]) -> str:
     """Empty for a slot that gives what comes next."""
     if slot.is_lost:
-        return "the server removed WAL that it needs"
+        return slot.why_lost
     try:
         return session.peek(slot.name, publications, _PEEK_SECONDS)
     except psycopg2.Error as error:

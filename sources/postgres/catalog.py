@@ -53,9 +53,28 @@ _STATUS_INTERVAL_SECONDS = 10.0
 """Between standby status updates; PostgreSQL's own receivers use wal_receiver_status_interval, 10 s."""
 
 
+_WAL_REMOVED = "the server removed WAL that it needs (max_slot_wal_keep_size)"
+_ROWS_REMOVED = (
+    "the standby removed rows of its catalog that it needs (to keep them, set hot_standby_feedback = on and "
+    "primary_slot_name there)"
+)
+_LEVEL_LOWERED = "wal_level was below logical on the primary of this standby"
+_WHY_LOST = {
+    "": _WAL_REMOVED,
+    "wal_removed": _WAL_REMOVED,
+    "rows_removed": _ROWS_REMOVED,
+    "wal_level_insufficient": _LEVEL_LOWERED,
+    "idle_timeout": "nobody read from it for as long as idle_replication_slot_timeout",
+    "conflicting": f"{_ROWS_REMOVED}, or {_LEVEL_LOWERED}",  # all that version 16 says
+}
+"""Why a server has invalidated a slot, by invalidation_reason of pg_replication_slots."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A row of pg_replication_slots. failover: standbys keep it, too. synced: this standby does."""
+    """A row of pg_replication_slots. failover: standbys keep it, too. synced: this standby does. invalidation_reason:
+    since version 17; empty before.
+    """
 
     name: str
     plugin: str
@@ -66,6 +85,7 @@ class Slot:
     two_phase: bool = False
     failover: bool = False
     synced: bool = False
+    invalidation_reason: str = ""
 
     @classmethod
     def make_created(cls, name: str, database: str, begins: Lsn, *, failover: bool = False) -> Slot:
@@ -77,12 +97,17 @@ class Slot:
         """Whether the server has invalidated it."""
         return self.wal_status == "lost"
 
+    @property
+    def why_lost(self) -> str:
+        """Of one that is."""
+        return _WHY_LOST.get(self.invalidation_reason, self.invalidation_reason)
+
     def require_usable(self, database: str, source: str) -> None:
         """SourceError when this database's pgoutput stream cannot be read from the slot. source: for messages."""
         self.require_own(database)
         if self.is_lost:
             raise PositionRefused(
-                f'slot "{self.name}" was invalidated: the server removed WAL that it needs (max_slot_wal_keep_size)',
+                f'slot "{self.name}" was invalidated: {self.why_lost}',
                 accept_gap(source),
             )
         self.require_free()
@@ -308,14 +333,20 @@ class Session:
         rows = self.read_rows(
             "SELECT slot_name, plugin, database, active_pid, coalesce(confirmed_flush_lsn, '0/0')::text, wal_status, "
             "two_phase, coalesce((to_jsonb(s) ->> 'failover')::bool, false), "
-            "coalesce((to_jsonb(s) ->> 'synced')::bool, false) FROM pg_replication_slots s WHERE slot_name = %s",
+            "coalesce((to_jsonb(s) ->> 'synced')::bool, false), coalesce(to_jsonb(s) ->> 'invalidation_reason', "
+            "CASE WHEN (to_jsonb(s) ->> 'conflicting')::bool THEN 'conflicting' ELSE '' END) "
+            "FROM pg_replication_slots s WHERE slot_name = %s",
             name,
         )
         if not rows:
             return None
-        slot_name, plugin, database, active_pid, confirmed, wal_status, *kinds = rows[0]
+        slot_name, plugin, database, active_pid, confirmed, wal_status, *kinds, invalidated = rows[0]
         lsn = Lsn.parse(confirmed)
-        return Slot(slot_name, plugin or "", database or "", active_pid, lsn, wal_status or "", *map(bool, kinds))
+        two_phase, failover, synced = map(bool, kinds)
+        return Slot(
+            *(slot_name, plugin or "", database or "", active_pid, lsn, wal_status or ""),
+            *(two_phase, failover, synced, invalidated),
+        )
 
     def peek(self, slot: str, publications: Sequence[str], seconds: int) -> str:
         """What decoding of the slot's next change ends with, as the server says it; empty when it does not fail.

@@ -167,16 +167,18 @@ def _check_publications(session: Session, options: PostgresOptions) -> Iterator[
 
 
 def _check_slot(session: Session, options: PostgresOptions, source: str, application_name: str) -> Iterator[Finding]:
-    slot = session.find_slot(options.replication_slot)
-    if options.slot_failover:
+    slot, failover = session.find_slot(options.replication_slot), options.slot_failover
+    if failover:
         session.require_failover_slots()
-    if options.slot_failover or (slot is not None and slot.failover):
+        if slot is None:
+            require_readable(session, options.replication_slot, slot, was_read=False, failover=failover)
+    if failover or (slot is not None and slot.failover):
         yield from check_failover(session, options.replication_slot)
     if slot is None:
         yield from _check_slot_room(session)
         return
     try:
-        require_readable(session, slot.name, slot, was_read=False)
+        require_readable(session, slot.name, slot, was_read=False, failover=failover)
         slot.require_usable(session.database, source)
     except SlotInUse as error:
         reader = session.read_value("SELECT application_name FROM pg_stat_replication WHERE pid = %s", slot.active_pid)

@@ -77,7 +77,8 @@ def check_position(
     try:
         with catalog.open_session() as session:
             slot = session.find_slot(options.replication_slot)
-            require_readable(session, options.replication_slot, slot, was_read=position is not None)
+            was_read, failover = position is not None, options.slot_failover
+            require_readable(session, options.replication_slot, slot, was_read=was_read, failover=failover)
             if slot is None:
                 require_never_read(options, source, position)
             else:

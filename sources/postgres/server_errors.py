@@ -15,6 +15,7 @@ from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, So
 from psql_streamer.redaction import is_secret
 
 SLOT_IN_USE = "55006"
+_NOT_AS_NEEDED = "55000"
 
 _REFUSED = {
     "28": "check user and password in the dsn, and the server's pg_hba.conf",
@@ -82,7 +83,7 @@ _NOT_SHOWN = "what libpq says of it may hold a part of the password and is not s
 _ENCODING = "and write in a password / as %2F, @ as %40"
 
 _POSITION = {
-    "55000": "the slot cannot be used as it is: see pg_replication_slots (wal_status, invalidation_reason)",
+    _NOT_AS_NEEDED: "the slot cannot be used as it is: see pg_replication_slots (wal_status, invalidation_reason)",
     "58P01": "WAL that the slot needs is gone",
 }
 
@@ -118,6 +119,8 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
     code, message, hint = fields.get("C", ""), fields.get("M", "an error without a message"), fields.get("H", "")
     if _STANDBY_SLOTS in message:  # of a server that is shut down while it waits for these standbys
         return SourceUnavailable(message, hint)
+    if code == _NOT_AS_NEEDED and "wal_level" in message:  # a standby decodes what its primary has written
+        return SourceRefused(message, hint or "set wal_level = logical on the primary and restart it")
     if code == SLOT_IN_USE:
         return SlotInUse(message, "stop the other consumer, or set replicationSlot to another name")
     if code == _MISSING:
@@ -137,7 +140,7 @@ def find_gap(notice: Mapping[str, str]) -> SourceError | None:
     Since version 18 pgoutput goes on without a publication that is gone, with a warning whose only telling part that
     is not translated is its SQLSTATE (PostgreSQL source, LoadPublications in pgoutput.c; V: the severity in English).
     """
-    if notice.get("V") != "WARNING" or notice.get("C") != "55000":
+    if notice.get("V") != "WARNING" or notice.get("C") != _NOT_AS_NEEDED:
         return None
     if _STANDBY_SLOTS in notice.get("M", ""):  # it waits for a standby (see server_watch.py)
         return None

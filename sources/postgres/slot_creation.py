@@ -58,20 +58,21 @@ def wait_for_slot(
             maker.read_rows("SELECT set_config('client_connection_check_interval', '1s', false)")
         return make()
 
-    waits_for = ""
+    waits_for = remedy = ""
     making = Call(make_noticed, "create slot")
     while not making.wait(_BLOCKER_LOOK_SECONDS, catalog.interrupted) and not catalog.interrupted.is_set():
-        found = _describe_blocker(catalog, maker, name)
+        found, to_do = _describe_blocker(catalog, maker, name)
         if found and found != waits_for:
-            waits_for = found
+            waits_for, remedy = found, to_do
             on_wait(found)
     if catalog.interrupted.is_set():
         _undo(maker, making, name)
-        raise SourceUnavailable(waits_for or f'slot "{name}" was not created in time', _REMEDY if waits_for else "")
+        raise SourceUnavailable(waits_for or f'slot "{name}" was not created in time', remedy)
     return making.require_result()
 
 
-_REMEDY = "end that transaction, or start when it has ended"
+_END_TRANSACTION = "end that transaction, or start when it has ended"
+_LOG_SNAPSHOT = "an idle one does not: run SELECT pg_log_standby_snapshot() there"
 
 
 def _undo(maker: Session, making: Call[Made], name: str) -> None:
@@ -103,12 +104,19 @@ def _has_ended(call: Call[Any], seconds: float) -> bool:
     return call.wait(seconds, threading.Event())
 
 
-def _describe_blocker(catalog: Catalog, maker: Session, name: str) -> str:
-    """The oldest transaction that the slot waits for; empty when there is none, or it cannot be seen."""
+def _describe_blocker(catalog: Catalog, maker: Session, name: str) -> tuple[str, str]:
+    """The oldest transaction that the slot waits for, and what to do; empty when there is none, or it cannot be seen.
+
+    On a standby it waits for the primary to log which transactions run, which an idle one does not (PostgreSQL
+    documentation, "Logical Decoding on Standby").
+    """
     with suppress(SourceError), catalog.open_session() as session:
         for pid, since, user, state in session.read_rows(_BLOCKERS, maker.backend_pid):
             if not pid:
-                return f'slot "{name}" waits for a prepared transaction to end (see pg_prepared_xacts)'
+                what = f'slot "{name}" waits for a prepared transaction to end (see pg_prepared_xacts)'
+                return what, _END_TRANSACTION
             seen = f", open since {since}, user {user}, {state}" if since else ""
-            return f'slot "{name}" waits for the transaction of PID {pid} to end{seen}'
-    return ""
+            return f'slot "{name}" waits for the transaction of PID {pid} to end{seen}', _END_TRANSACTION
+        if session.is_standby():
+            return f'slot "{name}" waits for the primary to log which transactions run ({_LOG_SNAPSHOT})', ""
+    return "", ""

@@ -471,7 +471,7 @@ class PostgresSource(Source):
         if failover:
             session.require_failover_slots()
         slot = session.find_slot(name)
-        require_readable(session, name, slot, was_read=position is not None)
+        require_readable(session, name, slot, was_read=position is not None, failover=failover)
         failover = failover or (slot is not None and slot.failover)
         if slot is not None and self._snapshots.follow_gap(position):
             dropped = drop_unreadable_slot(session, slot, self._settings.publications, self.name)

@@ -22,14 +22,20 @@ LED_TO_PRIMARY = (
 )
 
 
-def require_readable(session: Session, name: str, slot: Slot | None, *, was_read: bool) -> None:
+def require_readable(session: Session, name: str, slot: Slot | None, *, was_read: bool, failover: bool) -> None:
     """SourceUnavailable on a standby whose slot cannot be read from before it is promoted, or is not there yet.
 
     name: of the slot. slot: None if there is none. was_read: whether changes were read from it, here or elsewhere.
+    failover: whether standbys are to keep it, which only a primary has them do.
     """
     if slot is None:
-        if was_read and session.is_standby():
+        if (was_read or failover) and session.is_standby():
             raise SourceUnavailable(f'the server is a standby on which slot "{name}" does not exist', LED_TO_PRIMARY)
+    elif failover and not slot.synced and session.is_standby():
+        raise SourceUnavailable(
+            f'the server is a standby with a slot "{name}" of its own, which no other server keeps (slotFailover)',
+            f"{LED_TO_PRIMARY}; to read from this standby, remove slotFailover",
+        )
     elif (slot.synced or not session.decodes_on_standbys) and session.is_standby():
         raise SourceUnavailable(f'the server is a standby, which keeps slot "{name}" for its promotion', LED_TO_PRIMARY)
 

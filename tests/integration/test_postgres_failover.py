@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -228,6 +229,69 @@ def test_a_standby_that_is_read_from_and_promoted_is_read_on_also_behind_the_nex
 
 
 @standbys_that_are_read
+def test_a_slot_on_a_standby_waits_for_the_log_of_its_primary_and_says_why_it_was_invalidated(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    primary = own_postgres
+    with standby_of(primary, {"hot_standby_feedback": "on"}) as standby:
+        before, after = database_of(primary), database_of(standby)
+        before.execute(_SCHEMA)
+        wait_until_it_follows(standby, primary)
+        source = source_of(after)
+        source.read_stream_identity()
+        starting = Call(lambda: source.start(None), "start")
+        why = "waits for the primary to log which transactions run (an idle one does not: run SELECT pg_log_standby_"
+        wait_for(lambda: why in source.status().reason, "the reason")
+        before.query("SELECT pg_log_standby_snapshot()")
+        wait_for(lambda: starting.wait(0.1, threading.Event()), "the start")
+        source.stop()
+        primary.settings["wal_level"] = "replica"
+        primary.restart()
+        lost = "SELECT wal_status = 'lost' FROM pg_replication_slots"
+        wait_for(lambda: bool(after.value(lost)), "the standby to invalidate the slot")
+        with pytest.raises(PositionRefused, match="wal_level was below logical on the primary"):
+            make_slot_there(after)
+        assert after.query("SELECT pg_drop_replication_slot(%s)", _SLOT)
+        with pytest.raises(SourceRefused, match="set wal_level = logical on the primary"):
+            make_slot_there(after)
+
+
+@newer_servers
+def test_slot_failover_waits_for_the_primary_on_a_standby_that_has_a_slot_of_its_own(
+    own_postgres: EmbeddedPostgres,
+) -> None:
+    primary = own_postgres
+    with standby_of(primary, {"hot_standby_feedback": "on"}) as standby:
+        before, after = database_of(primary), database_of(standby)
+        before.execute(_SCHEMA)
+        wait_until_it_follows(standby, primary)
+        with pytest.raises(SourceUnavailable, match=f'standby on which slot "{_SLOT}" does not exist'):
+            make_slot_there(after, slotFailover=True)
+        make_slot_on(standby, primary)
+        why = f'a standby with a slot "{_SLOT}" of its own'
+        with pytest.raises(SourceUnavailable, match=why):
+            make_slot_there(after, slotFailover=True)
+        assert [why in finding.problem for finding in source_of(after, slotFailover=True).check()] == [True]
+
+
+@pytest.mark.skipif(_NEWEST < 18, reason="servers give idle slots up since PostgreSQL 18")
+def test_a_slot_that_was_idle_for_too_long_is_no_slot_that_kept_too_much_wal(own_postgres: EmbeddedPostgres) -> None:
+    database = database_of(own_postgres)
+    make_slot(database)
+    own_postgres.settings["idle_replication_slot_timeout"] = "1s"
+    own_postgres.restart()
+
+    def is_given_up() -> bool:
+        with database.session(autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("CHECKPOINT")
+        return bool(database.value("SELECT wal_status = 'lost' FROM pg_replication_slots"))
+
+    wait_for(is_given_up, "the server to give the slot up")
+    why = "was invalidated: nobody read from it for as long as idle_replication_slot_timeout"
+    assert [why in finding.problem for finding in source_of(database).check()] == [True]
+
+
+@standbys_that_are_read
 def test_a_standby_that_lags_behind_what_was_read_is_waited_for(own_postgres: EmbeddedPostgres) -> None:
     service, primary = Service(), own_postgres
     with standby_of(primary, {"hot_standby_feedback": "on"}) as standby:
@@ -412,8 +476,8 @@ def make_slot_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres) -> None:
     making.require_result()
 
 
-def make_slot_there(database: Database) -> None:
-    with started_source.started(source_of(database)):
+def make_slot_there(database: Database, **options: Any) -> None:
+    with started_source.started(source_of(database, **options)):
         pass
 
 

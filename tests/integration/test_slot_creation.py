@@ -58,9 +58,9 @@ class _Making:
         )
         try:
             if self._keyless:
-                tables.create_slot(self.slot, "a test", self._tell)
+                tables.create_slot(self.slot, "a test", self._tell, failover=False)
             else:
-                create_slot(self.catalog, self.slot, self._tell)
+                create_slot(self.catalog, self.slot, self._tell, failover=False)
         except SourceError as error:
             self.failure = error
         finally:
@@ -131,7 +131,7 @@ def test_no_slot_is_left_by_a_command_that_is_cancelled_when_it_has_made_one(
         if replication:
             maker.read_rows(f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput EXPORT_SNAPSHOT")
         else:
-            maker.create_slot(slot)
+            maker.create_slot(slot, failover=False)
         made.set()
         maker.read_rows("SELECT pg_sleep(60)")
 
@@ -152,7 +152,7 @@ def test_a_slot_that_somebody_else_made_is_left(database: Database) -> None:
 
     def make() -> None:
         try:
-            maker.create_slot(slot)
+            maker.create_slot(slot, failover=False)
         finally:
             catalog.interrupt()
             failed.set()
