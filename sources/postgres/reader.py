@@ -20,21 +20,27 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import psycopg2
+
 from psql_streamer.batching import CONFIRM_SECONDS, LINGER_BYTES, READER_NAP_SECONDS, SOCKET_READ_ON_BYTES
 from psql_streamer.errors import ProtocolError, SourceError, SourceUnavailable
 from psql_streamer.gathering import Gathering
 from psql_streamer.linger import Buffered, Linger
+from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.frames import Block, FrameBuffer
 from psql_streamer.shown_commands import remember_file
 from sources.postgres.replication import (
     Identity,
     Stream,
+    Walsender,
     connect,
     describe_session,
     identify,
     open_stream,
+    require_slot_behind,
     start_command,
 )
+from sources.postgres.server_errors import from_psycopg2
 
 COMMAND = struct.Struct(">cQ")
 MESSAGE = struct.Struct(">cQ")
@@ -93,8 +99,7 @@ def main(arguments: list[str]) -> int:
     remember_file(None if settings.config_file is None else Path(settings.config_file))
     try:
         connection = connect(settings.dsn, settings.timeout, settings.application_name)
-        identify(connection).refuse_other_than(Identity(*settings.identity), settings.source)
-        walsender = describe_session(connection)
+        walsender = _look_at_server(connection, settings)
         command = start_command(settings.slot, settings.lsn, settings.publications)
         stream = open_stream(connection, command, time.monotonic() + 60)
         _Reader(parent, stream, settings, walsender).run()
@@ -104,6 +109,16 @@ def main(arguments: list[str]) -> int:
     except (BrokenPipeError, ConnectionResetError):
         return 0
     return 0
+
+
+def _look_at_server(connection: Walsender, settings: Settings) -> tuple[int, str]:
+    """The walsender, see describe_session. SourceError when it is not the one with what comes next."""
+    try:
+        identify(connection).refuse_other_than(Identity(*settings.identity), settings.source)
+        require_slot_behind(connection, settings.slot, Lsn(settings.lsn))
+        return describe_session(connection)
+    except psycopg2.Error as error:
+        raise from_psycopg2(error, settings.dsn) from None
 
 
 class _Reader:

@@ -25,6 +25,7 @@ from psycopg2.extras import LogicalReplicationConnection, ReplicationCursor
 
 from psql_streamer.batching import ENCRYPTED_LOOK_SECONDS, SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
 from sources.postgres.dsn import build_session_dsn
 from sources.postgres.identifiers import quote_identifier
@@ -139,6 +140,20 @@ def read_timeline_history(connection: Walsender, timeline: int) -> str:
             return ""
         [(_, content)] = cursor.fetchall()
     return content if isinstance(content, str) else bytes(content).decode()  # bytea on older servers
+
+
+def require_slot_behind(connection: Walsender, slot: str, lsn: Lsn) -> None:
+    """SourceUnavailable when the slot gives no more what comes after an LSN: the server would begin later, and say
+    nothing. Asked in the session that streams: any other one is older, and may have led to another server.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s", (slot,))
+        confirmed = [Lsn.parse(found) for (found,) in cursor.fetchall() if found]
+    if confirmed and confirmed[0] > lsn:
+        raise SourceUnavailable(
+            f'slot "{slot}" begins at {confirmed[0]} now, behind {lsn}, where the stream was to go on: somebody else '
+            "read from it a moment ago, or the connection leads to another server"
+        )
 
 
 def set_failover(connection: Walsender, slot: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.embedded.postgres import EmbeddedPostgres
-from psql_streamer.errors import PositionRefused, SourceError
+from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.model import Position
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState
 from sources.postgres.source import PostgresSource
@@ -89,6 +90,28 @@ def test_a_gap_is_refused_with_the_command_that_has_all_rows_sent_anew(
     consumer.fold.assert_equals(database, "public.t")
     [shown] = consumer.source.list_snapshots()
     assert (shown.id, shown.state, shown.rows) == ("all-again", SnapshotState.DONE, 101)
+
+
+@pytest.mark.behaviour("N35")
+def test_a_slot_that_somebody_moves_between_the_look_at_it_and_the_stream_hides_no_gap(
+    own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database("postgres", own_postgres.build_dsn(), own_postgres.version)
+    consumer = _delivered(database)
+    source = snapshotting(database)
+    spawn = PostgresSource._spawn
+
+    def spawn_late(self: PostgresSource, *arguments: Any) -> None:
+        _advance_slot(database, "s_postgres")
+        spawn(self, *arguments)
+
+    monkeypatch.setattr(PostgresSource, "_spawn", spawn_late)
+    source.read_stream_identity()
+    with pytest.raises(SourceUnavailable, match=r'slot "s_postgres" begins at .* now, behind'):
+        source.start(consumer.position)
+    with pytest.raises(PositionRefused, match="the first that slot"):
+        source.start(consumer.position)
+    source.stop()
 
 
 @pytest.mark.behaviour("N35")
