@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     ClusterMetadata,
     ConfigResource,
     ResourceType,
+    TopicDescription,
 )
 
 from psql_streamer.interfaces import Finding, Severity
@@ -24,6 +26,9 @@ log = logging.getLogger(__name__)
 
 _ACCESS = {AclOperation.READ: ("read from", "Read"), AclOperation.WRITE: ("write to", "Write")}
 """What messages, and Kafka's tools, call operations."""
+
+_TOPICS_A_DESCRIPTION = 500
+"""Topics that one request asks for."""
 
 
 class Administrator:
@@ -54,14 +59,9 @@ class Administrator:
         self, topics: Sequence[str], operation: AclOperation, remedy: Callable[[KafkaError], str]
     ) -> Iterator[Finding]:
         """Topics that cannot be described, or that may be described and no more. remedy: for an error; may be empty."""
-        if not topics:
-            return
         words, name = _ACCESS[operation]
         server = f"--bootstrap-server {self._hosts[0]}"
-        described = self.client.describe_topics(
-            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self.timeout
-        )
-        for topic, future in described.items():
+        for topic, future in self._describe(topics, include_authorized_operations=True):
             try:
                 allowed = future.result().authorized_operations
             except KafkaException as error:
@@ -94,14 +94,20 @@ class Administrator:
 
     def find_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
         """The ids that topics got when they were made, of those that exist and may be described."""
-        if not topics:
-            return {}
         found = {}
-        described = self.client.describe_topics(TopicCollection(list(topics)), request_timeout=self.timeout)
-        for topic, future in described.items():
+        for topic, future in self._describe(topics):
             with suppress(KafkaException):
                 found[topic] = str(future.result().topic_id)
         return found
+
+    def find_hidden(self, topics: Sequence[str]) -> frozenset[str]:
+        """Those that may not be described: whether they exist is not known. Brokers leave them out of a list of all."""
+        answers = [(topic, future.exception()) for topic, future in self._describe(topics)]
+        return frozenset(
+            topic
+            for topic, error in answers
+            if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        )
 
     def find_broker_setting(self, cluster: ClusterMetadata, name: str) -> str | None:
         """What the brokers have set; None if it may not be seen. cluster: what list_topics gave."""
@@ -117,6 +123,17 @@ class Administrator:
         """Why there was no answer."""
         hosts = ",".join(self._hosts)
         return Finding(Severity.ERROR, f"no answer from {hosts} within {self.timeout:g} s: {error.str()}", remedy)
+
+    def _describe(
+        self, topics: Sequence[str], *, include_authorized_operations: bool = False
+    ) -> Iterator[tuple[str, Future[TopicDescription]]]:
+        for start in range(0, len(topics), _TOPICS_A_DESCRIPTION):
+            described = self.client.describe_topics(
+                TopicCollection(list(topics[start : start + _TOPICS_A_DESCRIPTION])),
+                include_authorized_operations=include_authorized_operations,
+                request_timeout=self.timeout,
+            )
+            yield from described.items()
 
     def _find_worst(self, said: Sequence[KafkaError]) -> KafkaError:
         """The error that says the most: one that somebody has to mend before the first one, which names the cause; how

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not in its __all__
     AclOperation,
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     ResourceType,
 )
@@ -20,6 +21,8 @@ from sinks.kafka.connection_errors import UNREACHABLE
 from sinks.kafka.errors import REFUSED, find_remedy
 from sinks.kafka.findings import limit_findings, show_names
 from sinks.kafka.options import KafkaSinkOptions
+from sinks.kafka.position_topic import make_position_topic_settings
+from sinks.kafka.topic_creation_check import find_uncreatable_topics
 from sinks.kafka.topics import describe_topic_creation
 from sinks.kafka.transactional_id_check import find_forbidden_id
 
@@ -46,52 +49,75 @@ class KafkaCheck:
             yield administrator.describe_silence(said, find_remedy(said) or UNREACHABLE[KafkaError._TRANSPORT])
             return
         named = _list_named_topics(options)
-        missing = [topic for topic in named if topic not in cluster.topics]
-        if options.create_topics is None and (missing or _has_table_topics(options)):
-            automatic = administrator.find_broker_setting(cluster, "auto.create.topics.enable")
-            seen = None if automatic is None else automatic == "true"
-            self._seen = _Seen(frozenset({*cluster.topics, *named}), seen)
-            yield from self._report_missing_topics(missing, self._seen)
-        existing = [topic for topic in named if topic in cluster.topics]
         noted = [options.position_topic_name] if options.exactly_once else []
-        noted = [topic for topic in noted if topic in cluster.topics]
-        yield from administrator.find_forbidden(existing + noted, AclOperation.WRITE, find_remedy)
-        yield from administrator.find_forbidden(noted, AclOperation.READ, find_remedy)
-        if options.exactly_once:
-            yield from find_forbidden_id(options, administrator, cluster)
-        yield from _find_small_limits(self._name, options, administrator.client, existing)
-
-    def find_absent_topics(self, topics: Iterable[str]) -> Iterator[Finding]:
-        """Which of the topics that tables go to do not exist, if nobody makes them. Nothing before `findings`."""
-        if self._seen is None or self._seen.automatic:
-            return
-        absent = [topic for topic in topics if topic not in self._seen.topics]
-        if absent:
-            what = f"{len(absent)} topics of published tables do not exist and {self._seen.why}: {show_names(absent)}"
-            yield Finding(self._seen.severity, what, describe_topic_creation("NAME", self._options.hosts[0]))
-
-    def _report_missing_topics(self, missing: list[str], seen: _Seen) -> Iterator[Finding]:
-        if seen.automatic:
-            return
-        host = self._options.hosts[0]
-        yield from limit_findings(
-            Finding(
-                seen.severity, f'topic "{topic}" does not exist and {seen.why}', describe_topic_creation(topic, host)
-            )
-            for topic in missing
-        )
-        if _has_table_topics(self._options):
+        seen = self._seen = _look(administrator, cluster, options, [*named, *noted])
+        yield from limit_findings(self._find_absent(named, seen))
+        if seen.is_left_to_others and _has_table_topics(options):
             problem = f"topics are named after tables and {seen.why}"
             remedy = "create them beforehand, or add a section createTopics to the sink's"
             yield Finding(Severity.WARNING, problem, remedy)
+        yield from self._find_forbidden([*named, *noted], seen)
+        if options.exactly_once:
+            yield from _review_position_topic(options, seen)
+            yield from find_forbidden_id(options, administrator, cluster)
+        there = [topic for topic in named if topic in seen.topics]
+        yield from _find_small_limits(self._name, options, administrator.client, there)
+
+    def review_topics(self, topics: Iterable[str]) -> Iterator[Finding]:
+        """Which of the topics that tables go to do not exist, if nobody makes them, and which may not be written.
+        Nothing before `collect_findings`.
+        """
+        if self._seen is None:
+            return
+        others = [topic for topic in topics if topic not in self._seen.named]
+        seen = self._seen.look_for(others)
+        absent = [topic for topic in others if topic not in seen.topics]
+        refused = dict(self._find_uncreatable(absent, seen))
+        yield from limit_findings(refused.values())
+        left = [topic for topic in absent if topic not in refused] if seen.is_left_to_others else []
+        if left:
+            what = f"{len(left)} topics of published tables do not exist and {seen.why}: {show_names(left)}"
+            yield Finding(seen.severity, what, describe_topic_creation("NAME", self._options.hosts[0]))
+        yield from self._find_forbidden(others, seen)
+
+    def _find_absent(self, topics: Sequence[str], seen: _Seen) -> Iterator[Finding]:
+        absent = [topic for topic in topics if topic not in seen.topics]
+        refused = dict(self._find_uncreatable(absent, seen))
+        for topic in absent:
+            if topic in refused:
+                yield refused[topic]
+            elif seen.is_left_to_others:
+                problem = f'topic "{topic}" does not exist and {seen.why}'
+                yield Finding(seen.severity, problem, describe_topic_creation(topic, self._options.hosts[0]))
+
+    def _find_uncreatable(self, topics: Sequence[str], seen: _Seen) -> Iterator[tuple[str, Finding]]:
+        create = self._options.create_topics
+        if create is None and seen.automatic is False:
+            return  # nobody makes them, whoever may
+        yield from find_uncreatable_topics(seen.administrator, topics, create, self._options.hosts[0])
+
+    def _find_forbidden(self, topics: Sequence[str], seen: _Seen) -> Iterator[Finding]:
+        there = [topic for topic in topics if topic in seen.topics]
+        yield from limit_findings(seen.administrator.find_forbidden(there, AclOperation.WRITE, find_remedy))
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """topics: that exist, or were told of. automatic: whether brokers make topics; None if that may not be seen."""
+    """named: topics that were looked for. topics: that exist. hidden: of these, the ones that may not be described.
+    automatic: whether brokers make topics; None if that may not be seen. creates: whether the sink does.
+    """
 
+    administrator: Administrator
+    named: frozenset[str]
     topics: frozenset[str]
+    hidden: frozenset[str]
     automatic: bool | None
+    creates: bool
+
+    @property
+    def is_left_to_others(self) -> bool:
+        """Whether neither the sink is known to make topics that do not exist, nor the brokers."""
+        return not self.creates and not self.automatic
 
     @property
     def severity(self) -> Severity:
@@ -100,6 +126,33 @@ class _Seen:
     @property
     def why(self) -> str:
         return "whether brokers create topics cannot be seen" if self.automatic is None else "brokers create no topics"
+
+    def look_for(self, topics: Sequence[str]) -> _Seen:
+        """The same with other topics: one that is hidden may exist."""
+        hidden = self.administrator.find_hidden([topic for topic in topics if topic not in self.topics])
+        return replace(self, topics=self.topics | hidden, hidden=self.hidden | hidden)
+
+
+def _look(
+    administrator: Administrator, cluster: ClusterMetadata, options: KafkaSinkOptions, named: Sequence[str]
+) -> _Seen:
+    creates = options.create_topics is not None
+    setting = None if creates else administrator.find_broker_setting(cluster, "auto.create.topics.enable")
+    automatic = None if setting is None else setting == "true"
+    none: frozenset[str] = frozenset()
+    seen = _Seen(administrator, frozenset(named), frozenset(cluster.topics), none, automatic, creates)
+    return seen.look_for(named)
+
+
+def _review_position_topic(options: KafkaSinkOptions, seen: _Seen) -> Iterator[Finding]:
+    """Whether the sink may read it, or make it if it is not there."""
+    topic = options.position_topic_name
+    if topic not in seen.topics:
+        create = make_position_topic_settings(options)
+        found = find_uncreatable_topics(seen.administrator, [topic], create, options.hosts[0])
+        yield from (finding for _, finding in found)
+    elif topic not in seen.hidden:
+        yield from seen.administrator.find_forbidden([topic], AclOperation.READ, find_remedy)
 
 
 def _list_named_topics(options: KafkaSinkOptions) -> list[str]:

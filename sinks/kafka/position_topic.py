@@ -60,14 +60,13 @@ class PositionTopic:
     def make(self, delivery: Delivery) -> None:
         """Make the topic if there is none. SinkUnavailable, SinkRefused."""
         options = self._options
-        copies = -1 if options.create_topics is None else options.create_topics.replication_factor
         Topics(
             delivery,
             host=options.hosts[0],
             timeout=options.timeout,
             interval=options.rebalance_interval,
             appear_timeout=options.delivery_timeout,
-            create=CreateTopics(partitions=1, replication_factor=copies, config=_SETTINGS),
+            create=make_position_topic_settings(options),
             admin=lambda: AdminClient({**options.make_admin_properties()}),
         ).count_partitions((self._name,))
 
@@ -121,7 +120,11 @@ class PositionTopic:
                     return NOTHING_NOTED if found is None else self._parse(found)
             return NOTHING_NOTED
         except KafkaException as error:
-            raise make_sink_error(f'topic "{self._name}" cannot be read', error.args[0]) from None
+            said: KafkaError = error.args[0]
+            what = f'topic "{self._name}" cannot be read'
+            if said.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise SinkRefused(f"{what}: {said.str()}", "grant the sink's user Read and Write on it") from None
+            raise make_sink_error(what, said) from None
         finally:
             consumer.close()
 
@@ -183,6 +186,12 @@ class PositionTopic:
                 "give the sink a positionTopic of its own",
             ) from None
         return Noted(written.transaction, {source: bytes(note) for source, note in written.sources.items()})
+
+
+def make_position_topic_settings(options: KafkaSinkOptions) -> CreateTopics:
+    """How the sink makes the topic."""
+    copies = -1 if options.create_topics is None else options.create_topics.replication_factor
+    return CreateTopics(partitions=1, replication_factor=copies, config=_SETTINGS)
 
 
 class _Written(Struct):

@@ -92,11 +92,11 @@ class KafkaSink(Sink):
 
     def review(self, published: Published) -> Iterable[Finding]:
         """Which entries fit no table, and what the first row of a table would stop the sink with; behind `check`, which
-        topics of tables do not exist.
+        topics of tables do not exist or may not be written.
         """
         review = KafkaReview(self._options, published)
         yield from review.collect_findings()
-        yield from self._check.find_absent_topics(review.list_topics())
+        yield from self._check.review_topics(review.list_topics())
 
     def find_alive_keys(self, request: KeysRequest) -> AliveKeys:
         """Those of the table's topics."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,16 +196,21 @@ class Topics:
 
     def _make(self, topics: list[str], create: CreateTopics) -> None:
         """Ask for as many at once as a controller takes; those that are there by now are all right."""
-        partitions = create.partitions if create.partitions > 0 else _DEFAULT_PARTITIONS
-        size = min(_TOPICS_A_REQUEST, max(1, _CONTROLLER_RECORDS // (1 + partitions + len(create.config))))
         admin = self._admin()  # named, because its futures die with it
-        for start in range(0, len(topics), size):
-            new = [
-                NewTopic(topic, create.partitions, create.replication_factor, config=dict(create.config))
-                for topic in topics[start : start + size]
-            ]
+        for new in group_new_topics(topics, create):
             for topic, made in admin.create_topics(new, request_timeout=self._timeout).items():
                 _refuse(topic, made.exception())
+
+
+def group_new_topics(topics: Sequence[str], create: CreateTopics) -> Iterator[list[NewTopic]]:
+    """What to ask a controller for, as many topics as it takes at once."""
+    partitions = create.partitions if create.partitions > 0 else _DEFAULT_PARTITIONS
+    size = min(_TOPICS_A_REQUEST, max(1, _CONTROLLER_RECORDS // (1 + partitions + len(create.config))))
+    for start in range(0, len(topics), size):
+        yield [
+            NewTopic(topic, create.partitions, create.replication_factor, config=dict(create.config))
+            for topic in topics[start : start + size]
+        ]
 
 
 def _refuse(topic: str, error: BaseException | None) -> None:

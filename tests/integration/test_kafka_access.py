@@ -22,11 +22,13 @@ from psql_streamer.embedded.kafka import EmbeddedKafka
 from psql_streamer.embedded.ports import free_ports
 from psql_streamer.errors import SinkRefused, SinkUnavailable, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Severity, Transaction
+from psql_streamer.model import Relation, ReplicaIdentity
 from sinks.kafka import transactional_id_check
 from sinks.kafka.sink import KafkaSink
 from sources.kafka.options import KafkaSourceOptions
 from sources.kafka.source import KafkaSource
 from tests.certificates import Certificate
+from tests.columns import postgres_column, postgres_table
 from tests.event_topics import read_rows
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, create_topic, options, started, wait_until, write_until_it_works
@@ -144,18 +146,55 @@ def test_what_a_sink_with_exactly_once_may_not_do_is_named_at_the_start(sasl_bro
     for operation in (AclOperation.DESCRIBE, AclOperation.WRITE):
         grant(plain, operation, "cdc", ResourceType.TRANSACTIONAL_ID)
     assert '"cdc.position"' in refusal()
-    grant(plain, AclOperation.READ, "cdc.position")
-    assert problems() == access[:1]
-    assert '"cdc.position"' in refusal()
     grant(plain, AclOperation.WRITE, "cdc.position")
-    assert problems() == []
+    assert problems() == access[1:]
     with started(address, Canned(rows), topicFallback="once", **given) as sink:
         sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
+    assert re.search(r'"cdc\.position" cannot be read: .*: grant the sink\'s user Read and Write on it', refusal())
+    grant(plain, AclOperation.READ, "cdc.position")
+    with started(address, Canned(rows), topicFallback="once", **given) as sink:
         assert problems() == []
         sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
     with started(address, Canned(rows), topicFallback="once", **given) as sink:
         assert sink.find_note("db1") == b"{}", "no group is joined, and none has to be allowed"
     assert [record.value for record in consume(plain, ["once"], isolation_level="read_committed")] == [b"a", b"a"]
+
+
+def test_check_names_each_right_that_lacks_on_the_topics_of_tables(sasl_broker: tuple[str, str]) -> None:
+    plain, address = sasl_broker
+    for topic in ("shop.public.hidden", "shop.public.shown", "letters-hidden"):
+        create_topic(plain, topic)
+    grant(plain, AclOperation.DESCRIBE, "shop.public.shown")
+    for topic in ("shop.public.absent", "shop.public.to_be_made"):
+        grant(plain, AclOperation.WRITE, topic)
+    grant(plain, AclOperation.CREATE, "shop.public.to_be_made")
+    tables = [_table(name) for name in ("hidden", "shown", "absent", "to_be_made")]
+
+    def errors(**section: object) -> dict[str, str]:
+        given = {"topicFallback": "", "topicPrefix": "shop", "kafka": SASL | {"sasl.password": "secret"}, **section}
+        sink = KafkaSink("kafka1", options(address, **given), Canned([]))
+        found = [*sink.check(), *sink.review({"db1": tables})]
+        return {each.problem: each.remedy for each in found if each.severity is Severity.ERROR}
+
+    hidden = 'topic "shop.public.hidden": Broker: Topic authorization failed'
+    shown = 'no permission to write to topic "shop.public.shown"'
+    absent = 'topic "shop.public.absent" does not exist and the user may not create it'
+    sections: list[dict[str, object]] = [{}, {"createTopics": {}}]
+    for section in sections:
+        found = errors(**section)
+        assert found.keys() == {hidden, shown, absent}
+        assert found[absent].endswith("--operation Create --topic shop.public.absent")
+        assert found[shown].endswith("--operation Write --topic shop.public.shown")
+    letters = 'topic "letters-hidden": Broker: Topic authorization failed'
+    assert errors(deadLetterTopic="letters-hidden").keys() == {letters, hidden, shown, absent}
+    assert not AdminClient({"bootstrap.servers": plain}).list_topics(timeout=10).topics.keys() & {
+        "shop.public.absent",
+        "shop.public.to_be_made",
+    }
+
+
+def _table(name: str) -> Relation:
+    return postgres_table(1, "public", name, ReplicaIdentity.DEFAULT, (postgres_column("id", 23, key=True),))
 
 
 def test_check_takes_no_transactional_id_where_brokers_would_give_it(

@@ -28,3 +28,15 @@ def test_check_warns_of_a_topic_that_takes_less_than_a_request(kafka: str, topic
     (finding,) = KafkaSink("kafka1", options(kafka, topicFallback=topic), Canned([])).check()
     assert finding.severity is Severity.WARNING
     assert '"batch.size" = 2000' in finding.remedy
+
+
+def test_check_says_what_brokers_refuse_of_the_topics_that_the_sink_is_to_make(kafka: str, topic_prefix: str) -> None:
+    section = {"topicFallback": topic_prefix, "createTopics": {"config": {"retention.sm": "1"}}}
+    (finding,) = KafkaSink("kafka1", options(kafka, **section), Canned([])).check()
+    assert finding.severity is Severity.ERROR
+    assert finding.problem.startswith(f'topic "{topic_prefix}" does not exist and cannot be created: ')
+    assert "retention.sm" in finding.problem
+    assert finding.remedy == "correct createTopics.config"
+    right = section | {"createTopics": {"config": {"retention.ms": "1"}}}
+    assert not list(KafkaSink("kafka1", options(kafka, **right), Canned([])).check())
+    assert topic_prefix not in AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=10).topics
