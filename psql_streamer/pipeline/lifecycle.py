@@ -92,8 +92,16 @@ class Lifecycle:
         if self.stopping.is_set():
             return
         if not attempt.ended:
-            raise StreamerError(f"{part} did not start within {self._start_timeout:g} s", "raise startTimeout")
+            raise self._make_late_error(part)
         attempt.require_result()
+
+    def _make_late_error(self, part: str) -> StreamerError:
+        """For an attempt that does not end: those before it said what is in the way."""
+        last = self._starts[part].last_error
+        if last is not None:
+            return last
+        what = f"{part} did not start within {self._start_timeout:g} s"
+        return StreamerError(what, "look whether the server that it waits for answers, or raise startTimeout")
 
 
 def _make_unexpected_error(error: BaseException) -> StreamerError:

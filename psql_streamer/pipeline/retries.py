@@ -19,10 +19,12 @@ class Retries:
     """Does a piece of work until it works; then the next one. For one thread; `problem` may be read from any.
 
     part: as in /status. stop: ends every wait, and what is tried. problem: what /status says; "" while all is well.
+    last_error: with which the last attempt failed behind which there is another one.
     """
 
     def __init__(self, part: str, tried: Tried, metrics: Metrics, stop: threading.Event) -> None:
         self.problem = ""
+        self.last_error: StreamerError | None = None
         self._part = part
         self._tried = tried
         self._metrics = metrics
@@ -64,6 +66,7 @@ class Retries:
         if self._stop.is_set():
             log.warning("%s: %s (attempt %d, the last: the service stops)", self._part, error, backoff.attempts)
             return
+        self.last_error = error
         self.problem = self._describe(error, backoff.attempts)  # before the log, which may be a pipe that nobody reads
         log.warning("%s: %s (attempt %d, next in %.1f s)", self._part, error, backoff.attempts, pause)
         self._metrics.count_retry(self._part)

@@ -22,6 +22,7 @@ ANSWER_SECONDS = 60.0
 """Seconds that the answer to a question may take."""
 
 _LOOKUP_SECONDS = 10.0
+_NO_ANSWER = "check host and port in the dsn"
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
 """A peer that is gone without a word: the kernel asks after 10 s of silence, and gives up 15 s later."""
 
@@ -125,5 +126,5 @@ class Connector:
 
     def _make_wait_error(self) -> SourceUnavailable:
         if self.interrupted.is_set():
-            return SourceUnavailable(f"waiting for {self.address} was given up")
-        return SourceUnavailable(f"{self.address} does not answer", "check host and port in the dsn")
+            return SourceUnavailable(f"{self.address} had not answered when waiting for it was given up", _NO_ANSWER)
+        return SourceUnavailable(f"{self.address} does not answer", _NO_ANSWER)

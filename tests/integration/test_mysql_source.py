@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -466,6 +467,26 @@ def test_an_interrupt_ends_a_start_that_waits(schema: Schema) -> None:
     starting.start()
     starting.join(5)
     assert failed
+
+
+def test_what_accepts_a_connection_and_keeps_silent_is_named_when_waiting_for_it_is_given_up(schema: Schema) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        source = source_of(schema, dsn=f"mysql://root@127.0.0.1:{port}/")
+        failed: list[str] = []
+
+        def start() -> None:
+            with pytest.raises(SourceUnavailable) as error:
+                source.start(None)
+            failed.append(str(error.value))
+
+        starting = threading.Thread(target=start)
+        starting.start()
+        with silent.accept()[0]:
+            source.interrupt()
+            starting.join(5)
+    what = f"127.0.0.1:{port} had not answered when waiting for it was given up"
+    assert failed == [f"{what}: check host and port in the dsn"]
 
 
 @pytest.mark.behaviour("B1")

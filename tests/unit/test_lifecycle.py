@@ -131,6 +131,31 @@ def test_a_start_that_does_not_end_when_it_is_interrupted_is_named_until_it_does
     wait_for(lambda: not lifecycle.hanging, "the start to end")
 
 
+@pytest.mark.parametrize(
+    ("attempts", "told"),
+    [
+        (1, r"^source\.k did not start within 0\.1 s: look whether the server that it waits for answers, or raise "),
+        (2, r"^source\.k: no broker answers: check hosts$"),
+    ],
+)
+def test_a_start_that_hangs_until_the_time_is_over_ends_with_what_the_attempts_before_said(
+    monkeypatch: pytest.MonkeyPatch, attempts: int, told: str
+) -> None:
+    for name in ("_LEAST_START_SECONDS", "_INTERRUPTED_SECONDS"):
+        monkeypatch.setattr(f"psql_streamer.pipeline.lifecycle.{name}", 0.05)
+    begun, ends = [], threading.Event()
+
+    def start() -> None:
+        begun.append(1)
+        if len(begun) == attempts:
+            ends.wait(10)
+        raise SourceUnavailable("no broker answers", "check hosts")
+
+    with pytest.raises(StreamerError, match=told):
+        Lifecycle(Metrics(), start_timeout=0.1).start("source.k", start, interval=0.001, interrupt=lambda: None)
+    ends.set()
+
+
 class Gone(SinkRefused):
     """An error of a part of one's own, made in another way."""
 
