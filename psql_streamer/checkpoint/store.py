@@ -311,6 +311,11 @@ class Store:
         with self._environment.begin(write=True, db=self._environment.open_db(_META)) as transaction:
             transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
 
+    def _find_opening_remedy(self, owner: Path) -> str:
+        if os.access(self._path.parent, os.W_OK | os.X_OK) and owner.exists():
+            return f"make sure that this user may read and write {self._path} and the files {self._path.name}-*"
+        return f"make sure that the folder {self._path.parent} exists and that this user may write to it"
+
     def _claim(self) -> None:
         """LMDB itself lets several processes write; two of them would move each other's positions."""
         owner = self._path.with_name(self._path.name + "-owner")
@@ -319,7 +324,7 @@ class Store:
         except OSError as error:
             raise StoreError(
                 f"lmdb: {self._path} cannot be opened ({str(error.strerror).lower()})",
-                f"make sure that the folder {self._path.parent} exists and that this user may write to it",
+                self._find_opening_remedy(owner),
             ) from None
         try:
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)

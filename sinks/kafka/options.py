@@ -20,7 +20,7 @@ from psql_streamer.options import PartOptions, PositiveDuration, refuse_longer_t
 from psql_streamer.redaction import is_secret
 from sinks.kafka.librdkafka import is_idempotent, resolve_properties
 from sinks.kafka.producer import Producer
-from sinks.kafka.properties import find_objections
+from sinks.kafka.properties import find_objections, find_unreadable_files
 
 _MOST_ATTEMPTS = 1_000_000_000
 _CLIENT = "librdkafka"
@@ -278,7 +278,8 @@ class KafkaSinkOptions(EventOptions):
         if self.exactly_once:
             properties["transactional.id"] = self.transactional_id
         if _find_refusal(properties):
-            raise ValueError(f"kafka: {_explain_refusal(properties)}")
+            unreadable = "; ".join(find_unreadable_files(self.kafka))
+            raise ValueError(unreadable or f"kafka: {_explain_refusal(properties)}")
         return self
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from sinks.kafka import librdkafka
 
@@ -30,6 +31,9 @@ class _Rule:
     only: tuple[str, ...] = ()
     applies: Callable[[Mapping[str, str]], bool] = _applies_always
 
+
+_OF_FILES = (".location", ".keytab")
+"""How names of properties end whose values are files."""
 
 _RULES = (
     _Rule(("bootstrap.servers", "metadata.broker.list"), "hosts sets it"),
@@ -80,6 +84,21 @@ def find_objections(given: Iterable[str], properties: Mapping[str, str], require
         only = [value.format(required_acks=required_acks) for value in rule.only]
         if rule.applies(in_force) and in_force[rule.names[0]] not in only:
             yield from (_describe_objection(name, only, rule.why) for name in rule.names if name in named)
+
+
+def find_unreadable_files(properties: Mapping[str, object]) -> Iterator[str]:
+    """Which properties name files that cannot be read, for a client that is refused: librdkafka tells of the failure of
+    a library, not of the file.
+    """
+    for name, value in properties.items():
+        if not name.endswith(_OF_FILES):
+            continue
+        try:
+            Path(str(value)).open("rb").close()
+        except IsADirectoryError:
+            continue  # some may be folders
+        except OSError as error:
+            yield f'kafka."{name}" names a file that cannot be read: {str(error.strerror).lower()}'
 
 
 def _describe_objection(name: str, only: list[str], why: str) -> str:

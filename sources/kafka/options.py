@@ -17,6 +17,7 @@ from psql_streamer.events.routing import check_topic
 from psql_streamer.options import ByteSize, PartOptions, PositiveDuration, SourceOptions, refuse_longer_than
 from psql_streamer.registry.options import RegistryOptions
 from sinks.kafka.options import Hosts, Property, normalize_address
+from sinks.kafka.properties import find_unreadable_files
 from sources.kafka.dead_letters import DeadLetters
 from sources.kafka.offsets import Offsets, Partition
 from sources.kafka.patterns import require_same_meaning
@@ -238,7 +239,8 @@ class KafkaSourceOptions(SourceOptions):
         try:
             consumer = Consumer(properties)
         except KafkaException as error:
-            raise ValueError(f"kafka: {error.args[0].str()}") from None
+            unreadable = "; ".join(find_unreadable_files(self.kafka))
+            raise ValueError(unreadable or f"kafka: {error.args[0].str()}") from None
         try:
             consumer.subscribe(list(self.topics))
         except KafkaException as error:

@@ -20,6 +20,10 @@ from tests.kafka_sinks import options
     [
         ({"kafka": {"sasl.passwort": "geheim"}}, 'No such configuration property: "sasl.passwort"'),
         ({"hosts": ["nowhere"]}, "host:port"),
+        (
+            {"kafka": {"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}},
+            r'kafka\."ssl\.ca\.location" names a file that cannot be read: no such file or directory',
+        ),
         ({"hosts": []}, "empty"),
         ({"handlers": []}, "empty"),
         ({"handlers": ["spark", "spark"]}, "twice"),

@@ -26,6 +26,10 @@ def options(**more: Any) -> KafkaSourceOptions:
 
 PROBLEMS = {
     "no topic": ({"topics": []}, "name at least one"),
+    "a certificate that is not there": (
+        {"kafka": {"security.protocol": "ssl", "ssl.certificate.location": "/no/such.pem"}},
+        r'kafka\."ssl\.certificate\.location" names a file that cannot be read: no such file or directory',
+    ),
     "a topic twice": ({"topics": ["a", "a"]}, "names a topic twice"),
     "a name that is none": ({"topics": ["a b"]}, "a b"),
     "no group": ({"groupID": ""}, "at least 1 character"),

@@ -182,6 +182,22 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
         Store(tmp_path / "nowhere" / "positions.lmdb").open()
 
 
+def test_files_of_another_user_are_named_and_not_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "positions"
+    store = Store(path)
+    store.open()
+    store.close()
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(
+        StoreError, match=rf"permission denied\): make sure that this user may read and write {path} and"
+    ):
+        store.open()
+
+
 def test_a_file_that_is_not_lmdb_is_named_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "psql-streamer.db"
     content = bytes(16) + (0xED0CDAED).to_bytes(4, "little") + bytes(8192)
