@@ -162,6 +162,9 @@ class _Loader:
                 what = "is required" if type_name is None else "must be a string"
                 unquoted = [key for key, inner in table.items() if isinstance(inner, dict) and "type" in inner]
                 hint = f'; a name with dots stands in quotes: [{kind}."{name}.{unquoted[0]}"]' if unquoted else ""
+                if variable := self._document.variables.get(path):
+                    others = [other for other in tables if (kind.value, other) not in self._document.variables]
+                    hint = f"; environment variable {variable} makes this section{suggest_nearest(name, others)}"
                 self._problems.add((*path, "type"), f"{what}: one of {', '.join(plugins.list_names(kind))}{hint}")
                 continue
             try:

@@ -139,6 +139,15 @@ def test_a_problem_names_the_variable(tmp_path: Path, name: str, value: str, exp
     assert f"environment variable PSQL_STREAMER__{name}{expected}" in problem
 
 
+def test_a_variable_that_names_a_section_which_the_file_does_not_have_is_named_with_the_one_that_is_meant(
+    tmp_path: Path,
+) -> None:
+    [problem] = problems_of(tmp_path, MINIMAL, {"PSQL_STREAMER__SOURCE__BD1__BATCH_SIZE": "5"})
+    assert "source.bd1.type: is required" in problem
+    variable = "environment variable PSQL_STREAMER__SOURCE__BD1__BATCH_SIZE makes this section; did you mean db1?"
+    assert problem.endswith(variable)
+
+
 def test_a_handful_of_variables_is_a_configuration(tmp_path: Path) -> None:
     config = load(None, {**HANDFUL, "HOME": str(tmp_path)})
     assert config.name == "environment"
