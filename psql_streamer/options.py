@@ -162,6 +162,10 @@ class HandlerOptions(PartOptions):
         """The sinks that options name, and where: ("tables", "orders", 0, "sinks"). Each must have the handler."""
         return ()
 
+    def list_named_sources(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        """The sources that options name, and where: ("lookups", "customers", "source")."""
+        return ()
+
 
 class SinkOptions(PartOptions):
     """What every sink's section may hold.

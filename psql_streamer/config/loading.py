@@ -85,6 +85,7 @@ class _Loader:
         self._check_exactly_once(sinks)
         self._check_transaction_metadata(sources, sinks)
         self._check_named_sinks({name: sink for name, (_, sink) in sinks.items()}, handlers)
+        self._check_named_sources(source_tables, handlers)
         self._check_dead_letters({name: sink for name, (_, sink) in sinks.items()}, handlers)
         if service is None or self._problems.lines:
             return None
@@ -241,6 +242,14 @@ class _Loader:
                 elif handler not in sinks[name].list_strings("handlers"):
                     what = f'sink "{name}" does not have "{handler}" among its handlers'
                     self._problems.add((handler, *path), f"{what}: add it there, or leave the sink out here")
+
+    def _check_named_sources(
+        self, sources: Mapping[str, Any], handlers: Mapping[str, tuple[type[Handler], Section[Any]]]
+    ) -> None:
+        for handler, (_, section) in handlers.items():
+            for path, name in () if section.options is None else section.options.list_named_sources():
+                if name not in sources:
+                    self._problems.add((handler, *path), f'there is no source "{name}"{suggest_nearest(name, sources)}')
 
     def _check_handlers(self, sink: str, section: Section[Any]) -> None:
         path = (Kind.SINK.value, sink, "handlers")

@@ -213,6 +213,11 @@ class SparkOptions(HandlerOptions):
                 where: tuple[str | int, ...] = ("tables", entry, *number, "sinks")
                 yield from ((where, sink) for sink in rule.sinks)
 
+    def list_named_sources(self) -> Iterable[tuple[tuple[str | int, ...], str]]:
+        """See HandlerOptions.list_named_sources."""
+        named = ((name, lookup.source) for name, lookup in self.lookups.items())
+        return [(("lookups", name, "source"), source) for name, source in named if source is not None]
+
     def _puts_aside(self, rule: TableRule) -> bool:
         return (rule.on_error or self.on_error) == "dead-letter"
 

@@ -164,6 +164,11 @@ def problem_cases() -> dict[str, tuple[str, str]]:
     return {
         "no source": (without_source, "there is no source: add a section [source.NAME]"),
         "no sink": (MINIMAL.partition(kafka1)[0], "there is no sink: add a section [sink.NAME]"),
+        "a lookup of no source": (
+            MINIMAL.replace('"passthrough"', '"spark"')
+            + '[spark.lookups.customers]\nkind = "changelog"\nsource = "bd1"\ntable = "public.customers"\n',
+            'spark.lookups.customers.source: there is no source "bd1"; did you mean db1?',
+        ),
         "source is a value": (
             f"source = 5\n{without_source}",
             "source: must be sections: [source.NAME]",
