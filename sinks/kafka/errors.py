@@ -34,7 +34,7 @@ REFUSED: Mapping[int, str] = {
     KafkaError.INVALID_CONFIG: "correct createTopics.config",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "grant the sink's user Write and Describe on the transactional id: kafka-acls.sh --add --operation Write "
-        "--operation Describe --transactional-id"
+        "--operation Describe --transactional-id ID"
     ),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: 'lower kafka."transaction.timeout.ms", or raise transaction.max.timeout.ms',
     KafkaError.UNSUPPORTED_VERSION: "use brokers of version 0.11 or newer",

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import select
-import socket
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
-import numpy as np
 import psycopg2
 import psycopg2.extensions
 
-from psql_streamer import errors, launcher
 from psql_streamer.batching import BLOCK_ANSWER_SECONDS, READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
@@ -33,7 +27,6 @@ from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.shown_commands import get_file
 from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest
 from psql_streamer.table_rows import TableReader
-from sources.postgres import server_errors
 from sources.postgres.accepted_gaps import drop_unreadable_slot
 from sources.postgres.capturing import PostgresCapture
 from sources.postgres.catalog import Catalog, Session, Slot
@@ -42,21 +35,10 @@ from sources.postgres.options import PostgresOptions, require_dsn
 from sources.postgres.positions import check_position, make_gap_error, require_never_read, resolve_resume_position
 from sources.postgres.primary_keys import PrimaryKeys
 from sources.postgres.published_tables import list_published_tables
-from sources.postgres.reader import (
-    BLOCK,
-    COMMAND,
-    CONFIRM,
-    DISCONNECT_IF_FULL,
-    DISCONNECT_IF_UNREAD,
-    FAILED,
-    MESSAGE,
-    QUIT,
-    REQUEST_BLOCK,
-    STARTED,
-    Settings,
-)
+from sources.postgres.reader import CONFIRM, DISCONNECT_IF_FULL, DISCONNECT_IF_UNREAD, REQUEST_BLOCK, Settings
+from sources.postgres.reader_process import ReaderProcess
 from sources.postgres.replication import Identity, Walsender, connect, set_failover
-from sources.postgres.server_errors import ObjectMissing, from_psycopg2
+from sources.postgres.server_errors import ObjectMissing, WalMissing, from_psycopg2
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
 from sources.postgres.slot_creation import create_slot
@@ -72,12 +54,6 @@ log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-_QUIT_SECONDS = 3.0
-"""The time that the reader process gets to end before it is killed."""
-
-_MESSAGE_REST_SECONDS = 30.0
-"""The time that the rest of a message from the reader process may take."""
-
 _REPLY_REQUEST_SHARE = 1 / 3
 """The share of receiveTimeout after which a silent server is asked to answer; silence is noticed that much later."""
 
@@ -88,8 +64,8 @@ that is slow reads sooner, and may still save the slot."""
 _URL_TIMEOUT_SECONDS = 10.0
 """For a connection to a server that is none of a source's."""
 
-_READER_START_SECONDS = 60.0
-"""The time in which the reader process must have begun to stream."""
+_WALSENDER_SECONDS = 60.0
+"""The time that a walsender gets to answer, the connection to it included."""
 
 
 class PostgresSource(Source):
@@ -111,10 +87,7 @@ class PostgresSource(Source):
         self._snapshots = Snapshots(name, options, self._catalog, self._types)
         self._keyless: KeylessTables | None = None
         self._shapes: dict[int, Relation] = {}
-        self._reader: subprocess.Popen[bytes] | None = None
-        self._is_interrupted = False
-        self._socket: socket.socket | None = None
-        self._sending = threading.Lock()
+        self._reader: ReaderProcess | None = None
         self._decoder: Decoder | None = None
         self._identity, self._ancestry = Identity("", 0, ""), Ancestry()
         self._received = 0
@@ -189,15 +162,14 @@ class PostgresSource(Source):
 
     def start(self, position: Position | None) -> None:
         self._leave()
-        self._is_interrupted = False
         try:
             slot, resume = self._prepare(position)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
             if not self._starts:  # a later start is where reading got to
                 self._durable = resume.lsn
                 self._stored = None if position is None else resume.lsn
-            self._spawn(resume, slot)
-            walsender = self._wait_for_start()
+            self._reader = self._spawn(resume, slot)
+            walsender = self._reader.wait_for_start()
         except SourceError as error:
             self._leave()
             error = self._explain(error)
@@ -215,7 +187,7 @@ class PostgresSource(Source):
         self._snapshots.start(position, self._next_xid, self._keyless)
 
     def read(self, timeout: float) -> Batch | None:
-        if self._socket is None or self._decoder is None:
+        if self._reader is None or self._decoder is None:
             raise SourceUnavailable("the source is not started")
         try:
             self._require_the_same_timeline()
@@ -224,9 +196,9 @@ class PostgresSource(Source):
             if not self._snapshots.stream_is_next and (batch := self._take_snapshot_batch(self._decoder)) is not None:
                 return batch
             self._ask()
-            if self._wait_for_stream(self._socket, timeout):
+            if self._wait_for_stream(self._reader, timeout):
                 self._silence = 0.0
-                return self._snapshots.stamp(self._read_next())
+                return self._snapshots.stamp(self._read_next(self._reader, self._decoder))
             if (batch := self._take_snapshot_batch(self._decoder)) is not None:
                 return batch
             self._require_a_living_stream()
@@ -237,11 +209,10 @@ class PostgresSource(Source):
             raise error from None
 
     def interrupt(self) -> None:
-        self._is_interrupted = True
         self._catalog.interrupt()
         self._snapshots.interrupt()
-        with contextlib.suppress(OSError, AttributeError):  # there may be no reader, or no longer
-            self._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+        if (reader := self._reader) is not None:
+            reader.interrupt()
 
     def confirm(self, position: Position) -> None:
         self._snapshots.note_stored(position)
@@ -249,8 +220,7 @@ class PostgresSource(Source):
         lsn = max(self._durable - self._settings.wal_retain, self._floor, self._confirmed)
         if lsn > self._confirmed:
             self._confirmed = lsn
-            with contextlib.suppress(SourceUnavailable):
-                self._send_command(CONFIRM, lsn)
+            self._send_command(CONFIRM, lsn)
 
     def review_snapshot(self, request: SnapshotRequest) -> None:
         self._snapshots.review(request)
@@ -278,7 +248,6 @@ class PostgresSource(Source):
         return PostgresTableReader(url, _URL_TIMEOUT_SECONDS)
 
     def stop(self) -> None:
-        self._is_interrupted = True
         self._leave()
         self._status = Status(False, "stopped")
 
@@ -307,31 +276,25 @@ class PostgresSource(Source):
             "keys_in_doubt": self._keys_in_doubt,
         }
 
-    def _read_next(self) -> Batch:
-        assert self._decoder is not None  # noqa: S101 - `read` looked
-        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
-        if kind == FAILED:
-            raise _decode_error(self._receive(size))
-        received, frames = BLOCK.unpack(self._receive(BLOCK.size))
-        if received > self._received:
-            self._received, self._moved_at = received, time.monotonic()
-        offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
-        data = self._receive(size - BLOCK.size - offsets.nbytes)
+    def _read_next(self, reader: ReaderProcess, decoder: Decoder) -> Batch:
+        block = reader.receive_block()
         received_at, self._asked_at = time.monotonic(), None
-        if size >= READ_AHEAD_BYTES:
+        if block.received > self._received:
+            self._received, self._moved_at = block.received, received_at
+        if block.size >= READ_AHEAD_BYTES:
             # The reader puts the next block together while this one is decoded.
             self._ask()
-        batch = self._decoder.decode(data, offsets, received_at)
-        self._tell_of_doubtful_keys(self._decoder)
+        batch = decoder.decode(block.data, block.offsets, received_at)
+        self._tell_of_doubtful_keys(decoder)
         # Another session begins where this one ended.
         self._shapes |= {parse_oid(change.relation): change.relation for change in batch.schema_changes}
         return batch
 
-    def _wait_for_stream(self, reader: socket.socket, timeout: float) -> bool:
+    def _wait_for_stream(self, reader: ReaderProcess, timeout: float) -> bool:
         """Whether a block is there. Rows of a snapshot end the wait, but not at once where the stream goes on: the
         reader was asked just now, so that its block has all that came while the sink wrote.
         """
-        streams: list[socket.socket | Snapshots] = [reader, self._snapshots]
+        streams: list[ReaderProcess | Snapshots] = [reader, self._snapshots]
         ready = select.select(streams, [], [], timeout)[0]
         is_there = reader in ready
         if ready and not is_there and self._stream_goes_on:
@@ -364,20 +327,17 @@ class PostgresSource(Source):
 
     def _disconnect_if_full(self) -> None:
         """A server that shuts down waits for a walsender that cannot send, and the sinks may stand still for hours."""
-        with contextlib.suppress(SourceUnavailable):
-            self._send_command(DISCONNECT_IF_FULL, 0)
+        self._send_command(DISCONNECT_IF_FULL, 0)
 
     def _disconnect_if_unread(self) -> None:
         """A checkpoint that removes WAL of the slot waits for the walsender likewise, and other WAL piles up then."""
-        with contextlib.suppress(SourceUnavailable):
-            self._send_command(DISCONNECT_IF_UNREAD, round(_UNREAD_SECONDS * 1000))
+        self._send_command(DISCONNECT_IF_UNREAD, round(_UNREAD_SECONDS * 1000))
 
     def _ask(self) -> None:
-        """Ask for a block, once. If the reader has ended, what it sent before says why."""
+        """Ask for a block, once."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
-            with contextlib.suppress(SourceUnavailable):
-                self._send_command(REQUEST_BLOCK, self._settings.batch_bytes)
+            self._send_command(REQUEST_BLOCK, self._settings.batch_bytes)
 
     # A server that keeps silent.
 
@@ -412,7 +372,7 @@ class PostgresSource(Source):
 
     def _explain(self, error: SourceError) -> SourceError:
         """What the server calls missing and the catalog has is a publication that was made anew behind the position."""
-        if isinstance(error, server_errors.WalMissing):
+        if isinstance(error, WalMissing):
             return PositionRefused(error.what, f"{error.remedy}; if changes are lost, {accept_gap(self.name)}")
         if not isinstance(error, ObjectMissing):
             return error
@@ -438,7 +398,7 @@ class PostgresSource(Source):
                 return question(connection)
 
         call = Call(ask, "ask walsender")
-        if not call.wait(_READER_START_SECONDS, self._catalog.interrupted):
+        if not call.wait(_WALSENDER_SECONDS, self._catalog.interrupted):
             call.abandon(lambda _: None)
             raise SourceUnavailable("the server did not answer in time", "check host and port in the dsn")
         try:
@@ -512,89 +472,35 @@ class PostgresSource(Source):
 
     # The reader process.
 
-    def _spawn(self, resume: WalPosition, slot: Slot) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._socket = ours
-            self._reader = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                launcher.make_command("sources.postgres.reader", str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+    def _spawn(self, resume: WalPosition, slot: Slot) -> ReaderProcess:
+        return ReaderProcess(
+            Settings(
+                dsn=self._settings.connection_string,
+                slot=slot.name,
+                publications=list(self._settings.publications),
+                identity=astuple(self._identity),
+                lsn=resume.lsn,
+                confirmed=slot.confirmed_flush_lsn,
+                timeout=self._settings.timeout,
+                status_interval=self._status_interval,
+                block_frames=self._settings.batch_size,
+                flush_interval=self._settings.batch_flush_interval,
+                buffer_bytes=self._settings.batch_bytes,
+                application_name=self._application_name,
+                source=self.name,
+                config_file=None if (file := get_file()) is None else str(file),
             )
-        settings = Settings(
-            dsn=self._settings.connection_string,
-            slot=slot.name,
-            publications=list(self._settings.publications),
-            identity=astuple(self._identity),
-            lsn=resume.lsn,
-            confirmed=slot.confirmed_flush_lsn,
-            timeout=self._settings.timeout,
-            status_interval=self._status_interval,
-            block_frames=self._settings.batch_size,
-            flush_interval=self._settings.batch_flush_interval,
-            buffer_bytes=self._settings.batch_bytes,
-            application_name=self._application_name,
-            source=self.name,
-            config_file=None if (file := get_file()) is None else str(file),
         )
-        ours.sendall(settings.encode_line())
-
-    def _wait_for_start(self) -> tuple[int, str]:
-        """The walsender, once it streams: see describe_session."""
-        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _READER_START_SECONDS))
-        body = self._receive(size)
-        if kind == FAILED:
-            raise _decode_error(body)
-        if kind != STARTED:
-            raise SourceUnavailable(f"the reader process began with {kind!r}")
-        pid, began = json.loads(bytes(body))
-        return int(pid), str(began)
-
-    def _receive(self, size: int, timeout: float = _MESSAGE_REST_SECONDS) -> bytearray:
-        reader = self._socket
-        if reader is None:
-            raise SourceUnavailable("the source is not started")
-        reader.settimeout(timeout)
-        data = bytearray(size)
-        view = memoryview(data)
-        while len(view):
-            try:
-                count = reader.recv_into(view)
-            except TimeoutError:
-                raise SourceUnavailable(f"the reader process sent nothing for {timeout:g} s") from None
-            except ConnectionResetError:  # it was killed with a command unread
-                count = 0
-            if not count:
-                raise self._explain_end()
-            view = view[count:]
-        return data
 
     def _send_command(self, kind: bytes, number: int) -> None:
-        with self._sending:
-            if self._socket is None:
-                raise SourceUnavailable("the source is not started")
-            try:
-                self._socket.sendall(COMMAND.pack(kind, number))
-            except OSError:
-                raise self._explain_end() from None
-
-    def _explain_end(self) -> SourceUnavailable:
-        """The error for a reader process that does not talk to this one any more."""
-        return SourceUnavailable(
-            "interrupted while it read" if self._is_interrupted else "the reader process ended unexpectedly"
-        )
+        if (reader := self._reader) is not None:
+            reader.send_command(kind, number)
 
     def _leave(self) -> None:
-        """End the reader process, which tells the server what was confirmed last."""
+        """End the session."""
         reader, self._reader = self._reader, None
-        if self._socket is not None:
-            with contextlib.suppress(SourceUnavailable):
-                self._send_command(QUIT, 0)
-            if reader is not None:
-                _end(reader)
-            with self._sending:
-                self._socket.close()
-                self._socket = None
+        if reader is not None:
+            reader.close()
         self._decoder = None
         self._snapshots.stop()
         self._server.stop()
@@ -608,19 +514,3 @@ class PostgresSource(Source):
     @property
     def _host(self) -> str:
         return str(psycopg2.extensions.parse_dsn(self._settings.connection_string).get("host", "unknown"))
-
-
-def _decode_error(body: bytes | bytearray) -> SourceError:
-    """The reader's error, as the class that it was there."""
-    name, what, remedy = json.loads(bytes(body))
-    kind = getattr(errors, name, None) or getattr(server_errors, name)
-    error: SourceError = kind(what, remedy)
-    return error
-
-
-def _end(reader: subprocess.Popen[bytes]) -> None:
-    try:
-        reader.wait(_QUIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        reader.kill()
-        reader.wait()

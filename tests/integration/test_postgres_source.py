@@ -23,6 +23,7 @@ from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres import server_watch
 from sources.postgres import source as postgres_source
+from sources.postgres.reader_process import ReaderProcess
 from tests.database import Database, fresh_database
 from tests.source_at_work import (
     confirmed_flush_lsn,
@@ -252,10 +253,10 @@ def test_the_session_that_streams_is_the_one_whose_cluster_is_looked_at(
         source.read_stream_identity()
         spawn = source._spawn
 
-        def spawn_elsewhere(*arguments: Any) -> None:
+        def spawn_elsewhere(*arguments: Any) -> ReaderProcess:
             """What was asked before was asked of the right one."""
             proxy.target = own_postgres.port
-            spawn(*arguments)
+            return spawn(*arguments)
 
         monkeypatch.setattr(source, "_spawn", spawn_elsewhere)
         with pytest.raises(PositionRefused, match="the server is not the one with which the stream began"):
@@ -754,6 +755,6 @@ def test_a_source_that_is_interrupted_does_not_blame_its_reader_process(shop: Da
 def test_a_reader_process_that_is_killed_is_named(shop: Database) -> None:
     with streaming(shop) as source:
         assert source._reader is not None
-        source._reader.kill()
+        source._reader.process.kill()
         with pytest.raises(SourceUnavailable, match="the reader process ended unexpectedly"):
             read_until(source, lambda _: False)

@@ -1,0 +1,134 @@
+"""The reader process (reader.py), as the source has it: started, asked for blocks, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from psql_streamer import errors, launcher
+from psql_streamer.errors import SourceError, SourceUnavailable
+from sources.postgres import server_errors
+from sources.postgres.reader import BLOCK, COMMAND, FAILED, MESSAGE, QUIT, STARTED, Settings
+
+_QUIT_SECONDS = 3.0
+"""The time that the process gets to end before it is killed."""
+
+_MESSAGE_REST_SECONDS = 30.0
+"""The time that the rest of a message may take."""
+
+_START_SECONDS = 60.0
+"""The time in which the process must have begun to stream."""
+
+
+class ReceivedBlock(NamedTuple):
+    """received: the LSN up to which the server has sent. offsets: of the frames in data. size: of the message, in
+    bytes.
+    """
+
+    received: int
+    offsets: npt.NDArray[np.uint32]
+    data: bytearray
+    size: int
+
+
+class ReaderProcess:
+    """Begins to stream when it is made. `interrupt` and `send_command` are for any thread, the rest is for one.
+
+    process: the process, as its parent has it.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._sending = threading.Lock()
+        self._is_interrupted = False
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
+                launcher.make_command("sources.postgres.reader", str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        with contextlib.suppress(OSError):  # of a process that has ended already
+            self._socket.sendall(settings.encode_line())
+
+    def fileno(self) -> int:
+        """For select: readable when a block has come, or an error."""
+        return self._socket.fileno()
+
+    def wait_for_start(self) -> tuple[int, str]:
+        """The walsender, once it streams: see describe_session. Raises the reader's SourceError."""
+        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _START_SECONDS))
+        body = self._receive(size)
+        if kind == FAILED:
+            raise _decode_error(body)
+        if kind != STARTED:
+            raise SourceUnavailable(f"the reader process began with {kind!r}")
+        pid, began = json.loads(bytes(body))
+        return int(pid), str(began)
+
+    def receive_block(self) -> ReceivedBlock:
+        """The next one; waits for it. Raises the reader's SourceError."""
+        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
+        if kind == FAILED:
+            raise _decode_error(self._receive(size))
+        received, frames = BLOCK.unpack(self._receive(BLOCK.size))
+        offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
+        return ReceivedBlock(received, offsets, self._receive(size - BLOCK.size - offsets.nbytes), size)
+
+    def send_command(self, kind: bytes, number: int) -> None:
+        """If the reader has ended, nobody gets it: what it sent before says why."""
+        with self._sending, contextlib.suppress(OSError):
+            self._socket.sendall(COMMAND.pack(kind, number))
+
+    def interrupt(self) -> None:
+        """Make whoever waits for a message raise SourceUnavailable."""
+        self._is_interrupted = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the process, which tells the server what was confirmed last."""
+        self._is_interrupted = True
+        self.send_command(QUIT, 0)
+        try:
+            self.process.wait(_QUIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        with self._sending:
+            self._socket.close()
+
+    def _receive(self, size: int, timeout: float = _MESSAGE_REST_SECONDS) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        try:
+            self._socket.settimeout(timeout)
+            while len(view):
+                if not (count := self._socket.recv_into(view)):
+                    raise self._make_end_error()
+                view = view[count:]
+        except TimeoutError:
+            raise SourceUnavailable(f"the reader process sent nothing for {timeout:g} s") from None
+        except OSError:  # it was killed with a command unread
+            raise self._make_end_error() from None
+        return data
+
+    def _make_end_error(self) -> SourceUnavailable:
+        """For a process that does not talk to this one any more."""
+        return SourceUnavailable(
+            "interrupted while it read" if self._is_interrupted else "the reader process ended unexpectedly"
+        )
+
+
+def _decode_error(body: bytes | bytearray) -> SourceError:
+    """The reader's error, as the class that it was there."""
+    name, what, remedy = json.loads(bytes(body))
+    kind = getattr(errors, name, None) or getattr(server_errors, name)
+    error: SourceError = kind(what, remedy)
+    return error
