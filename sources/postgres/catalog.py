@@ -40,7 +40,14 @@ _CREATE_FAILOVER_SLOT = (
     "%s, 'pgoutput', temporary => false, twophase => false, failover => true)"
 )
 
-_TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+_WAL_END = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END)::text
+"""
+_TIMELINE = """
+SELECT CASE WHEN NOT pg_is_in_recovery()
+    THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+END
+"""
 _REPLAYED_TIMELINE = "SELECT timeline_id FROM pg_control_checkpoint()"
 
 _FAILOVER_SLOTS = 170000
@@ -400,15 +407,14 @@ class Session:
 
     def read_wal_end(self) -> Lsn:
         """The end of the WAL that the server has written (or, on a standby, replayed)."""
-        function = "pg_last_wal_replay_lsn" if self.is_standby() else "pg_current_wal_insert_lsn"
-        return Lsn.parse(self.read_value(f"SELECT {function}()::text") or str(NO_LSN))
+        return Lsn.parse(self.read_value(_WAL_END) or str(NO_LSN))
 
     def read_timeline(self) -> int:
         """The timeline of the WAL that the server writes, or on a standby, of what was replayed up to its last
         restartpoint; 0 where this role may not see it.
         """
         try:
-            return int(self.read_value(_REPLAYED_TIMELINE if self.is_standby() else _TIMELINE))
+            return int(self.read_value(_TIMELINE) or self.read_value(_REPLAYED_TIMELINE))
         except psycopg2.errors.InsufficientPrivilege:
             return 0
 
