@@ -39,7 +39,7 @@ def test_a_service_killed_while_keys_are_looked_up_sends_deletes_for_those_that_
         database.execute("INSERT INTO t SELECT i, 'there' FROM generate_series(0, 39999, 7) i")
         with _writing(database), _reconciling(service, keys) as command:
             for least in (2_000, 12_000):
-                service.until(lambda least=least: _checked(service) > least, f"more than {least} keys")
+                service.until(lambda least=least: _is_past(service, command, least), f"more than {least} keys")
                 service.kill()
                 service.start()
             out, _ = command.communicate(timeout=120)
@@ -97,6 +97,11 @@ def _reconciling(service: Service, keys: Path) -> Iterator[subprocess.Popen[str]
             yield process
         finally:
             process.kill()
+
+
+def _is_past(service: Service, command: subprocess.Popen[str], least: int) -> bool:
+    assert command.poll() is None, f"the command has ended: {command.communicate()[0]}"
+    return _checked(service) > least
 
 
 def _checked(service: Service) -> int:
