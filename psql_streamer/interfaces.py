@@ -194,7 +194,11 @@ class Source(ABC):
         stored one, or from that of the session before, stops the pipeline, unless `follow_stream` says otherwise.
         """
 
-    def follow_stream(self, position: Position, before: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002
+    def follow_stream(
+        self,
+        position: Position,  # noqa: ARG002 - for sources whose streams have branches
+        before: Mapping[str, str],
+    ) -> Mapping[str, str]:
         """The stream identity with which a position was made, with today's values of what may be another one because
         everything in front of the position is the same today. Asked behind `read_stream_identity`; may connect.
 

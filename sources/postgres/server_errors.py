@@ -90,7 +90,7 @@ _POSITION = {
 
 _MISSING = "42704"
 
-_STANDBY_SLOTS = "synchronized_standby_slots"
+STANDBY_SLOTS = "synchronized_standby_slots"
 """A setting, which is not translated in what the server says of it."""
 
 
@@ -117,7 +117,7 @@ def from_psycopg2(error: psycopg2.Error, dsn: str) -> SourceError:
 def from_fields(fields: Mapping[str, str]) -> SourceError:
     """Our error for the fields of an ErrorResponse: C is the SQLSTATE, M the message, H the hint."""
     code, message, hint = fields.get("C", ""), fields.get("M", "an error without a message"), fields.get("H", "")
-    if _STANDBY_SLOTS in message:  # of a server that is shut down while it waits for these standbys
+    if STANDBY_SLOTS in message:  # of a server that is shut down while it waits for these standbys
         return SourceUnavailable(message, hint)
     if code == _NOT_AS_NEEDED and "wal_level" in message:  # a standby decodes what its primary has written
         return SourceRefused(message, hint or "set wal_level = logical on the primary and restart it")
@@ -142,7 +142,7 @@ def find_gap(notice: Mapping[str, str]) -> SourceError | None:
     """
     if notice.get("V") != "WARNING" or notice.get("C") != _NOT_AS_NEEDED:
         return None
-    if _STANDBY_SLOTS in notice.get("M", ""):  # it waits for a standby (see server_watch.py)
+    if STANDBY_SLOTS in notice.get("M", ""):  # it waits for a standby (see server_watch.py)
         return None
     return ObjectMissing(
         f"{notice.get('M', 'the server leaves changes out')}: changes committed without it are not in the stream",

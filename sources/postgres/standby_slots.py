@@ -8,8 +8,7 @@ from psql_streamer.errors import SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.lsn import Lsn
 from sources.postgres.catalog import Session, Slot
-
-_SETTING = "synchronized_standby_slots"
+from sources.postgres.server_errors import STANDBY_SLOTS
 
 _STANDBYS = """
 SELECT listed, slot_type, wal_status, active
@@ -51,31 +50,33 @@ def require_replayed(session: Session, lsn: Lsn, end: Lsn) -> None:
 def describe_held_back(session: Session) -> str:
     """What a walsender waits for that holds changes back until the standbys of synchronized_standby_slots have them."""
     problems = "; ".join(problem for problem, _ in _list_absent(session))
-    return f"waits for the standbys of {_SETTING}" + (f": {problems}" if problems else "")
+    return f"waits for the standbys of {STANDBY_SLOTS}" + (f": {problems}" if problems else "")
 
 
 def check_failover(session: Session, name: str) -> Iterator[Finding]:
     """What may surprise with a slot that standbys keep. name: of the slot."""
     if session.is_standby():
         return
-    if not session.read_setting(_SETTING):
+    if not session.read_setting(STANDBY_SLOTS):
         yield Finding(
             Severity.WARNING,
-            f'slot "{name}" is kept on standbys, and {_SETTING} is empty: changes can be delivered '
+            f'slot "{name}" is kept on standbys, and {STANDBY_SLOTS} is empty: changes can be delivered '
             "that a standby does not have when it is promoted",
-            f"set {_SETTING} to the physical slots of the standbys that may be promoted",
+            f"set {STANDBY_SLOTS} to the physical slots of the standbys that may be promoted",
         )
     for problem, comes_back in _list_absent(session):
         yield Finding(
             Severity.WARNING if comes_back else Severity.ERROR,
-            f'no change of slot "{name}" comes before all standbys of {_SETTING} have it, and {problem}',
-            f"start that standby, or take its slot out of {_SETTING}" if comes_back else f"correct {_SETTING}",
+            f'no change of slot "{name}" comes before all standbys of {STANDBY_SLOTS} have it, and {problem}',
+            f"start that standby, or take its slot out of {STANDBY_SLOTS}"
+            if comes_back
+            else f"correct {STANDBY_SLOTS}",
         )
 
 
 def _list_absent(session: Session) -> Iterator[tuple[str, bool]]:
     """What keeps standbys of synchronized_standby_slots from having anything, and whether a start of theirs ends it."""
-    for name, kind, wal_status, active in session.read_rows(_STANDBYS, _SETTING):
+    for name, kind, wal_status, active in session.read_rows(_STANDBYS, STANDBY_SLOTS):
         if kind is None:
             yield f'slot "{name}" does not exist', False
         elif kind != "physical":

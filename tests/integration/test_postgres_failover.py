@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.behaviour("R8")
 
 _SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR TABLE t;"
 _SLOT = "s_postgres"
-_NEWEST = max(find_server_binaries())
+_OLDEST, _NEWEST = min(find_server_binaries()), max(find_server_binaries())
 
 newer_servers = pytest.mark.skipif(_NEWEST < 17, reason="standbys keep slots since PostgreSQL 17")
 standbys_that_are_read = pytest.mark.skipif(_NEWEST < 16, reason="standbys are read from since PostgreSQL 16")
@@ -49,9 +50,35 @@ standbys_that_are_read = pytest.mark.skipif(_NEWEST < 16, reason="standbys are r
 @pytest.fixture
 def oldest_postgres() -> Iterator[EmbeddedPostgres]:
     """The oldest server that is here, whose standbys may keep no slots by themselves."""
-    binaries = find_server_binaries()
-    with EmbeddedPostgres(binaries[min(binaries)]) as server:
+    with EmbeddedPostgres(find_server_binaries()[_OLDEST]) as server:
         yield server
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A primary of which the slot was made, its standby, and the databases of both. before: of the primary."""
+
+    primary: EmbeddedPostgres
+    standby: EmbeddedPostgres
+    before: Database
+    after: Database
+
+    def keep_slot(self) -> None:
+        """As it is now."""
+        wait_until_it_follows(self.standby, self.primary)
+        copy_slot(self.primary, self.standby, _SLOT)
+
+    def fail_over(self) -> None:
+        end_and_promote(self.primary, self.standby)
+
+
+@pytest.fixture
+def pair(oldest_postgres: EmbeddedPostgres) -> Iterator[Pair]:
+    """Of the oldest server."""
+    with standby_of(oldest_postgres) as standby:
+        found = Pair(oldest_postgres, standby, database_of(oldest_postgres), database_of(standby))
+        make_slot(found.before)
+        yield found
 
 
 class Service:
@@ -101,21 +128,17 @@ def make_slot(database: Database) -> None:
 
 
 def test_a_source_goes_on_at_a_standby_that_was_promoted_behind_its_position(
-    oldest_postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
+    pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    service, primary = Service(), oldest_postgres
-    with standby_of(primary) as standby:
-        before, after = database_of(primary), database_of(standby)
-        make_slot(before)
-        before.execute("INSERT INTO t VALUES (1, 'one')")
-        service.run(source_of(before), before)
-        before.execute("INSERT INTO t VALUES (2, 'two')")
-        wait_until_it_follows(standby, primary)
-        copy_slot(primary, standby, _SLOT)
-        end_and_promote(primary, standby)
-        after.execute("INSERT INTO t VALUES (3, 'three')")
-        service.run(source_of(after), after)
+    service = Service()
+    pair.before.execute("INSERT INTO t VALUES (1, 'one')")
+    service.run(source_of(pair.before), pair.before)
+    pair.before.execute("INSERT INTO t VALUES (2, 'two')")
+    pair.keep_slot()
+    pair.fail_over()
+    pair.after.execute("INSERT INTO t VALUES (3, 'three')")
+    service.run(source_of(pair.after), pair.after)
     assert service.rows == [(b"1", b"one"), (b"2", b"two"), (b"3", b"three")]
     assert service.stored is not None
     assert service.stored.stream["timeline"] == "2"
@@ -123,83 +146,60 @@ def test_a_source_goes_on_at_a_standby_that_was_promoted_behind_its_position(
 
 
 def test_a_source_that_has_read_what_the_promoted_server_does_not_have_stops_and_says_where_it_can_go_on(
-    oldest_postgres: EmbeddedPostgres,
+    pair: Pair,
 ) -> None:
-    service, primary = Service(), oldest_postgres
-    with standby_of(primary) as standby:
-        before, after = database_of(primary), database_of(standby)
-        make_slot(before)
-        wait_until_it_follows(standby, primary)
-        copy_slot(primary, standby, _SLOT)
-        stop_following(standby)
-        before.execute("INSERT INTO t VALUES (1, 'lost')")
-        service.run(source_of(before), before)
-        end_and_promote(primary, standby)
-        after.execute("INSERT INTO t VALUES (1, 'one')")
-        source = source_of(after)
-        with pytest.raises(PositionRefused, match=r"the server left timeline 1 at .* not on this server") as refused:
-            service.run(source, after)
-        [there] = re.findall('walPositionOverride = "(.*?)"', refused.value.remedy)
-        service.run(source_of(after, walPositionOverride=there), after)
+    service = Service()
+    pair.keep_slot()
+    stop_following(pair.standby)
+    pair.before.execute("INSERT INTO t VALUES (1, 'lost')")
+    service.run(source_of(pair.before), pair.before)
+    pair.fail_over()
+    pair.after.execute("INSERT INTO t VALUES (1, 'one')")
+    with pytest.raises(PositionRefused, match=r"the server left timeline 1 at .* not on this server") as refused:
+        service.run(source_of(pair.after), pair.after)
+    [there] = re.findall('walPositionOverride = "(.*?)"', refused.value.remedy)
+    service.run(source_of(pair.after, walPositionOverride=there), pair.after)
     assert service.rows == [(b"1", b"lost"), (b"1", b"one")]
 
 
-def test_a_transaction_of_which_a_part_was_read_and_that_is_lost_stops_the_source(
-    oldest_postgres: EmbeddedPostgres,
-) -> None:
-    service, primary = Service(), oldest_postgres
-    with standby_of(primary) as standby:
-        before, after = database_of(primary), database_of(standby)
-        make_slot(before)
-        wait_until_it_follows(standby, primary)
-        copy_slot(primary, standby, _SLOT)
-        stop_following(standby)
-        before.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 10000) i")
-        service.run_into_a_transaction(source_of(before, batchSize=100))
-        end_and_promote(primary, standby)
-        with pytest.raises(PositionRefused, match="what was committed in between is not on this server"):
-            service.run(source_of(after), after)
+def test_a_transaction_of_which_a_part_was_read_and_that_is_lost_stops_the_source(pair: Pair) -> None:
+    service = Service()
+    pair.keep_slot()
+    stop_following(pair.standby)
+    pair.before.execute("INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 10000) i")
+    service.run_into_a_transaction(source_of(pair.before, batchSize=100))
+    pair.fail_over()
+    with pytest.raises(PositionRefused, match="what was committed in between is not on this server"):
+        service.run(source_of(pair.after), pair.after)
 
 
-def test_the_primary_of_before_a_failover_is_refused(oldest_postgres: EmbeddedPostgres) -> None:
-    service, primary = Service(), oldest_postgres
-    with standby_of(primary) as standby:
-        before, after = database_of(primary), database_of(standby)
-        make_slot(before)
-        wait_until_it_follows(standby, primary)
-        copy_slot(primary, standby, _SLOT)
-        promote(standby)
-        after.execute("INSERT INTO t VALUES (1, 'one')")
-        service.run(source_of(after), after)
-        with pytest.raises(PositionRefused, match="timeline 1, which does not go back to timeline 2"):
-            service.run(source_of(before), before)
+def test_the_primary_of_before_a_failover_is_refused(pair: Pair) -> None:
+    service = Service()
+    pair.keep_slot()
+    promote(pair.standby)
+    pair.after.execute("INSERT INTO t VALUES (1, 'one')")
+    service.run(source_of(pair.after), pair.after)
+    with pytest.raises(PositionRefused, match="timeline 1, which does not go back to timeline 2"):
+        service.run(source_of(pair.before), pair.before)
 
 
-def test_a_standby_whose_version_reads_no_slots_is_waited_for(oldest_postgres: EmbeddedPostgres) -> None:
-    if oldest_postgres.version >= 16:
-        pytest.skip("there is no server here that is old enough")
-    service, primary = Service(), oldest_postgres
-    with standby_of(primary) as standby:
-        before, after = database_of(primary), database_of(standby)
-        make_slot(before)
-        service.run(source_of(before), before)
-        copy_slot(primary, standby, _SLOT)
-        with pytest.raises(SourceUnavailable, match=f'standby, which keeps slot "{_SLOT}" for its promotion'):
-            service.run(source_of(after), after)
+@pytest.mark.skipif(_OLDEST >= 16, reason=f"standbys of PostgreSQL {_OLDEST}, the oldest here, read slots")
+def test_a_standby_whose_version_reads_no_slots_is_waited_for(pair: Pair) -> None:
+    service = Service()
+    service.run(source_of(pair.before), pair.before)
+    pair.keep_slot()
+    with pytest.raises(SourceUnavailable, match=f'standby, which keeps slot "{_SLOT}" for its promotion'):
+        service.run(source_of(pair.after), pair.after)
 
 
-def test_a_timeline_whose_history_is_not_on_the_server_is_refused(oldest_postgres: EmbeddedPostgres) -> None:
-    service, primary = Service(), oldest_postgres
-    with standby_of(primary) as standby:
-        before, after = database_of(primary), database_of(standby)
-        make_slot(before)
-        service.run(source_of(before), before)
-        wait_until_it_follows(standby, primary)
-        copy_slot(primary, standby, _SLOT)
-        end_and_promote(primary, standby)
-        (standby.data_dir / "pg_wal" / "00000002.history").unlink()
-        with pytest.raises(PositionRefused, match=r"timeline 2 and lacks its history, pg_wal/00000002\.history"):
-            service.run(source_of(after), after)
+def test_a_timeline_whose_history_is_not_on_the_server_is_refused(pair: Pair) -> None:
+    service = Service()
+    service.run(source_of(pair.before), pair.before)
+    pair.keep_slot()
+    pair.fail_over()
+    (pair.standby.data_dir / "pg_wal" / "00000002.history").unlink()
+    with pytest.raises(PositionRefused, match=r"timeline 2 and lacks its history, pg_wal/00000002\.history"):
+        service.run(source_of(pair.after), pair.after)
 
 
 @standbys_that_are_read
@@ -381,9 +381,8 @@ def test_a_slot_that_tables_without_a_key_are_read_with_is_kept_on_standbys(own_
         assert database.value("SELECT failover FROM pg_replication_slots") is True
 
 
+@pytest.mark.skipif(_OLDEST >= 17, reason=f"standbys of PostgreSQL {_OLDEST}, the oldest here, keep slots")
 def test_a_server_that_keeps_no_slots_on_standbys_is_refused(oldest_postgres: EmbeddedPostgres) -> None:
-    if oldest_postgres.version >= 17:
-        pytest.skip("there is no server here that is old enough")
     database = database_of(oldest_postgres)
     database.execute(_SCHEMA)
     source = source_of(database, slotFailover=True)
