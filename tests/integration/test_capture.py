@@ -221,7 +221,8 @@ def test_a_topic_is_captured_in_no_group_and_nothing_is_committed(
     with _capturing(config, "--table", "orders", "-n", "1") as process:
         write(kafka, topic_prefix, [event(4)])
         assert [one["after"]["id"] for one in _changes(_captured(process))] == ["4"]
-    groups = AdminClient({"bootstrap.servers": kafka}).list_consumer_groups().result(30).valid
+    admin = AdminClient({"bootstrap.servers": kafka})  # named, because its futures die with it
+    groups = admin.list_consumer_groups().result(30).valid
     assert [one.group_id for one in groups if topic_prefix in one.group_id or "capture" in one.group_id] == []
 
 
