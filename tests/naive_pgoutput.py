@@ -132,11 +132,19 @@ class NaiveDecoder:
             "D": self._delete,
             "T": self._truncate,
             "M": self._logical_message,
+            "A": self._stream_abort,
         }
         if kind not in readers:
             raise NaiveError(f"unknown message {kind!r}")
         readers[kind](lsn, reader)
         reader.end()
+
+    def _stream_abort(self, _lsn: int, reader: Reader) -> None:
+        """What was rolled back, of which nothing came."""
+        if self._transaction is not None:
+            raise NaiveError("Stream Abort inside a transaction")
+        reader.uint32()
+        reader.uint32()
 
     def _begin(self, _lsn: int, reader: Reader) -> None:
         if self._transaction is not None:

@@ -60,6 +60,10 @@ def commit(commit_lsn: int, end_lsn: int, commit_ts: int) -> bytes:
     return b"C" + struct.pack(">BQQq", 0, commit_lsn, end_lsn, commit_ts)
 
 
+def stream_abort(xid: int, subxid: int) -> bytes:
+    return b"A" + struct.pack(">II", xid, subxid)
+
+
 def origin(commit_lsn: int, name: str) -> bytes:
     return b"O" + struct.pack(">Q", commit_lsn) + _text(name)
 

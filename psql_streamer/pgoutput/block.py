@@ -24,7 +24,11 @@ POSTGRES_EPOCH_US = 946_684_800_000_000
 
 _ROW_OPS = (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)
 
-_KNOWN = np.isin(np.arange(256), np.frombuffer(b"BCORYIUDTM", np.uint8))
+_STREAM_ABORT = ord("A")
+_STREAM_ABORT_FRAME = HEADER + 9
+"""A transaction and a subtransaction of it, by their numbers."""
+
+_KNOWN = np.isin(np.arange(256), np.frombuffer(b"ABCORYIUDTM", np.uint8))
 _IS_ROW = np.isin(np.arange(256), _ROW_OPS)
 
 
@@ -187,7 +191,17 @@ def read_tags(wire: Wire, start: Index, end: Index) -> tuple[NDArray[np.uint8], 
             f"unknown pgoutput message {chr(int(tag[strange][0]))!r}",
             "this server speaks a newer protocol than version 1 asks for",
         )
+    _check_stream_aborts(size[tag == _STREAM_ABORT])
     return kind, tag
+
+
+def _check_stream_aborts(size: Index) -> None:
+    """Since version 18 a walsender says of a large transaction, or a part of one, that was rolled back before it was
+    decoded that what was streamed of it is void, though it streams nothing before a commit in version 1 of the protocol
+    (PostgreSQL source, ReorderBufferCheckAndTruncateAbortedTXN). There is nothing to take back.
+    """
+    if np.count_nonzero(size != _STREAM_ABORT_FRAME):
+        raise ProtocolError("a Stream Abort message does not have pgoutput's layout")
 
 
 def count_changes(wire: Wire, start: Index, end: Index, tag: NDArray[np.uint8]) -> Index:

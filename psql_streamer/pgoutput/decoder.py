@@ -274,6 +274,8 @@ class Decoder:
             raise ProtocolError("a change arrived outside of a transaction")
         if np.count_nonzero(tag[outside] == ord("O")):
             raise ProtocolError("an Origin message arrived outside of a transaction")
+        if np.count_nonzero(tag[~outside] == ord("A")):
+            raise ProtocolError("a Stream Abort message arrived within a transaction")
 
     def _read_origins(
         self, wire: Wire, start: Index, end: Index, tag: NDArray[np.uint8], tx: NDArray[np.int32]

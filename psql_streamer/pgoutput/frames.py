@@ -22,7 +22,7 @@ _FRAME = Struct(">BI")
 _XLOG_DATA = Struct(">BIBQQq")
 _KEEPALIVE = Struct(">BIBQqB")
 _COPY_DATA = ord("d")
-_COMMIT = ord("C")
+_ENDS = b"CA"  # Commit, and Stream Abort, which lies between transactions
 _KEEPALIVE_LENGTH = _KEEPALIVE.size - 1
 _LONGEST_MESSAGE_BYTES = 0x3FFF_FFFE  # PQ_LARGE_MESSAGE_LIMIT: PostgreSQL source, src/include/libpq/libpq.h
 _COPIED_BYTES = 64 << 10  # a block as small as this is copied out of the buffer
@@ -74,11 +74,11 @@ class FrameBuffer:
 
     @property
     def ends_transaction(self) -> bool:
-        """Whether the last whole frame is a Commit or a keepalive: nothing that belongs to it is still to come."""
+        """Whether the last whole frame ends a transaction or is a keepalive: nothing that belongs to it is to come."""
         if not self._offsets:
             return True
         last = self._offsets[-1]
-        return self._whole - last <= HEADER or self._bytes[last + HEADER] == _COMMIT
+        return self._whole - last <= HEADER or self._bytes[last + HEADER] in _ENDS
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take the next bytes of the stream. ProtocolError if they cannot be a backend message."""

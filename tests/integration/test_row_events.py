@@ -20,6 +20,7 @@ from tests.database import Database
 from tests.encoding import FORMATS
 from tests.shared_stream import Event, SharedStream, events, rows
 from tests.source_at_work import identities, read_all, source_of, streaming
+from tests.source_at_work import rows as row_texts
 
 _AWKWARD_NAMES = (
     "dots.in.it",
@@ -611,6 +612,23 @@ def test_a_transaction_of_very_many_rows_is_told_whole_and_once(database: Databa
         assert changes.after.columns[0][-1].as_py() == b"%d" % following
         assert set(changes.op.tolist()) == {RowOp.INSERT}
     assert len(commits) == 1
+
+
+@pytest.mark.behaviour("D1")
+def test_what_was_rolled_back_before_it_was_decoded_sends_nothing_and_stops_nothing(every_postgres: Database) -> None:
+    every_postgres.execute("CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION p FOR ALL TABLES")
+    # Version 18 looks whether a transaction was rolled back when its changes exceed this.
+    every_postgres.execute(f"ALTER DATABASE {every_postgres.name} SET logical_decoding_work_mem = '64kB'")
+    with streaming(every_postgres) as source:
+        position = read_all(source, every_postgres)[-1].position
+    with every_postgres.session() as session, session.cursor() as cursor:
+        cursor.execute("SAVEPOINT s; INSERT INTO t VALUES (1, 'undone'); RELEASE s")
+        cursor.execute("INSERT INTO t SELECT i, 'undone' FROM generate_series(2, 2000) i")
+        session.rollback()
+        cursor.execute("INSERT INTO t VALUES (1, 'kept')")
+        session.commit()
+    with streaming(every_postgres, position) as source:
+        assert row_texts(read_all(source, every_postgres)) == [(b"1", b"kept")]
 
 
 # What a publication leaves out.

@@ -60,7 +60,16 @@ CHANGES = [
     framed(wire.message(914, "loose", b"", transactional=False)),
 ]
 ALIVE = wire.copy_data(wire.keepalive(800, 5, reply_requested=True))
-STREAM = [ALIVE, *BEFORE, *CHANGES, ALIVE, framed(wire.type_(9, "s", "t")), *AFTER, ALIVE]
+STREAM = [
+    ALIVE,
+    *BEFORE,
+    *CHANGES,
+    ALIVE,
+    framed(wire.type_(9, "s", "t")),
+    *AFTER,
+    framed(wire.stream_abort(7, 8)),
+    ALIVE,
+]
 
 
 def test_the_streams_are_sound_before_they_are_damaged() -> None:
@@ -109,7 +118,7 @@ def test_a_key_of_a_table_without_columns_is_read(rows: list[bytes]) -> None:
 
 @pytest.mark.behaviour("D12")
 def test_an_unknown_message_byte_is_named() -> None:
-    for kind in set(range(256)) - set(b"BCORYIUDTM"):
+    for kind in set(range(256)) - set(b"ABCORYIUDTM"):
         with pytest.raises(ProtocolError) as refused:
             decode([*BEFORE, framed(bytes([kind]) + bytes(20))], 100)
         assert repr(chr(kind)) in str(refused.value)
