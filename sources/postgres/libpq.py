@@ -18,8 +18,8 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
-_FIELDS = "VCMH"
-"""PG_DIAG_SEVERITY_NONLOCALIZED, PG_DIAG_SQLSTATE, PG_DIAG_MESSAGE_PRIMARY, PG_DIAG_MESSAGE_HINT."""
+_FIELDS = "VCMHW"
+"""PG_DIAG_SEVERITY_NONLOCALIZED, PG_DIAG_SQLSTATE, PG_DIAG_MESSAGE_PRIMARY, PG_DIAG_MESSAGE_HINT, PG_DIAG_CONTEXT."""
 
 _NoticeReceiver = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 """PQnoticeReceiver: an argument of the caller's, and the notice as a result."""

@@ -31,7 +31,7 @@ from sources.postgres.dsn import build_session_dsn
 from sources.postgres.identifiers import quote_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
 from sources.postgres.same_machine import let_messages_gather
-from sources.postgres.server_errors import find_gap, from_fields, from_psycopg2
+from sources.postgres.server_errors import find_gap, from_fields, from_psycopg2, from_stream
 from sources.postgres.session_settings import TEXT_FORMS, settle
 from sources.snapshot.gap_remedies import accept_gap
 
@@ -280,6 +280,8 @@ class RawStream:
                 del held[:end]
                 if control.kind == "W":
                     return bytes(held)
+                if control.kind == "E":
+                    raise from_fields(_decode_fields(control.body))
                 _raise_if_over(control)
             if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise SourceUnavailable("the server did not start replication in time")
@@ -317,7 +319,7 @@ class LibpqStream:
             count = self._take(pieces)
         except CopyEnded as ended:
             frames.feed(b"".join(pieces))
-            raise from_fields(ended.fields) from None
+            raise from_stream(ended.fields) from None
         frames.feed(b"".join(pieces))
         for notice in self._copy.take_notices():
             if (error := find_gap(notice)) is not None:
@@ -328,7 +330,7 @@ class LibpqStream:
         try:
             self._copy.put(_render_status(received, confirmed, reply)[_FRAME_HEAD.size :])
         except CopyEnded as error:
-            raise from_fields(error.fields) from None
+            raise from_stream(error.fields) from None
 
     def close(self) -> None:
         self._connection.close()
@@ -359,7 +361,7 @@ def _render_status(received: int, confirmed: int, reply: bool) -> bytes:
 def _raise_if_over(control: Control) -> None:
     """Errors, ends of the stream and the warning of a gap raise; other notices and parameters are nothing to us."""
     if control.kind == "E":
-        raise from_fields(_decode_fields(control.body))
+        raise from_stream(_decode_fields(control.body))
     if control.kind == "N" and (error := find_gap(_decode_fields(control.body))) is not None:
         raise error
     if control.kind in "cCZ":

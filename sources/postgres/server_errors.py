@@ -16,6 +16,8 @@ from psql_streamer.redaction import is_secret
 
 SLOT_IN_USE = "55006"
 _NOT_AS_NEEDED = "55000"
+_DATA_EXCEPTION = "22"
+_NO_TEXT = ("22021", "22P05")
 
 _REFUSED = {
     "28": "check user and password in the dsn, and the server's pg_hba.conf",
@@ -88,6 +90,8 @@ _POSITION = {
 }
 
 
+_LSN_IN_CONTEXT = re.compile(r"\b[0-9A-F]+/[0-9A-F]+$")
+
 _MISSING = "42704"
 
 STANDBY_SLOTS = "synchronized_standby_slots"
@@ -132,6 +136,24 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
         if code.startswith(prefix):
             return SourceRefused(message, hint or remedy)
     return SourceUnavailable(message, hint)
+
+
+def from_stream(fields: Mapping[str, str]) -> SourceError:
+    """The same of a stream that had begun. W: the context, which has the LSN of the change.
+
+    What the server says of a value may quote it.
+    """
+    code, found = fields.get("C", ""), _LSN_IN_CONTEXT.search(fields.get("W", ""))
+    where = f" at {found[0]}" if found else ""
+    if code in _NO_TEXT:
+        return from_fields({**fields, "M": f"{fields.get('M', '')}{where}"})
+    if not code.startswith(_DATA_EXCEPTION):
+        return from_fields(fields)
+    return SourceRefused(
+        f"the row filter of a publication, or a type's text form, fails on a row{where} (SQLSTATE {code}; its text "
+        "is in the server's log)",
+        "correct the filter, skip the transaction with walPositionOverride, and ask for a snapshot of the table",
+    )
 
 
 def find_gap(notice: Mapping[str, str]) -> SourceError | None:

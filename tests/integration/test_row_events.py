@@ -6,13 +6,14 @@ import base64
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import psycopg2.errors
 import pytest
 
-from psql_streamer.errors import SinkRefused
+from psql_streamer.errors import SinkRefused, SourceRefused
 from psql_streamer.events.routing import Router
 from psql_streamer.model import RowOp
 from tests.capture_scenarios import BULKY
@@ -672,6 +673,23 @@ def test_a_column_list_and_a_row_filter_say_what_of_a_table_is_told(stream: Shar
         ("I", "public.listed", {"id": 2, "note": "a"}),
         ("I", "public.listed", {"id": 3}),
     ]
+
+
+@pytest.mark.behaviour("D14", "O6")
+@pytest.mark.parametrize("by_libpq", [False, True], ids=["socket", "libpq"])
+@pytest.mark.parametrize(("condition", "code"), [("100 / n > 1", "22012"), ("decode(v, 'hex') > ''", "22023")])
+def test_a_row_filter_that_fails_on_a_row_stops_the_source_with_the_place_and_without_the_value(
+    database: Database, condition: str, code: str, by_libpq: bool
+) -> None:
+    # Where encryption may be had, libpq stands between the socket and the stream.
+    served = replace(database, dsn=f"{database.dsn} gssencmode=prefer") if by_libpq else database
+    served.execute("CREATE TABLE t (id int PRIMARY KEY, n int, v text); ALTER TABLE t REPLICA IDENTITY FULL")
+    served.execute(f"CREATE PUBLICATION p FOR TABLE t WHERE ({condition})")
+    with streaming(served) as source:
+        served.execute("INSERT INTO t VALUES (1, 0, 'secret')")
+        with pytest.raises(SourceRefused, match=rf"row filter .* at [0-9A-F]+/[0-9A-F]+ .*{code}") as refused:
+            read_all(source, served)
+    assert '"s"' not in str(refused.value)
 
 
 @pytest.mark.behaviour("D14")
