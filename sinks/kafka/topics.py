@@ -160,10 +160,19 @@ class Topics:
                 self._refuse_likeness(topics)
                 soon = deadline
             if now > deadline:
-                more = f", and {len(topics) - 1} more do not" if len(topics) > 1 else ""
-                command = describe_topic_creation(topics[0], self._host)
-                raise SinkUnavailable(f'topic "{topics[0]}" does not exist{more}', command)
+                raise self._describe_absent(topics)
             self._delivery.wait(_TOPIC_LOOK_SECONDS)
+
+    def _describe_absent(self, topics: list[str]) -> SinkUnavailable:
+        more = f", and {len(topics) - 1} more do not" if len(topics) > 1 else ""
+        if not self._create:
+            return SinkUnavailable(
+                f'topic "{topics[0]}" does not exist{more}', describe_topic_creation(topics[0], self._host)
+            )
+        return SinkUnavailable(
+            f'topic "{topics[0]}" was created and does not appear{more}',
+            "brokers may still be at it: look at the load of the controller, and at its log",
+        )
 
     def _find_absent(self, topics: list[str]) -> list[str]:
         """Which of them brokers do not have yet; the counts of the others are remembered. SinkRefused for one that may

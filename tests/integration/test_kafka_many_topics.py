@@ -210,5 +210,17 @@ def test_topics_that_nobody_makes_are_counted(
         topics_of(delivery, appear_timeout=0.2).count_partitions(tuple(f"t{number}" for number in range(30)))
 
 
+def test_topics_that_were_created_and_do_not_appear_are_not_said_to_lack_what_creates_them(
+    kafka: str, topic_prefix: str, delivery_to: Callable[[str], Delivery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery, names = delivery_to(kafka), [f"{topic_prefix}.{number}" for number in range(20)]
+    monkeypatch.setattr(delivery, "read_metadata", lambda *_: {})
+    monkeypatch.setattr(delivery, "read_metadata_together", lambda *_: absent(names))
+    topics = topics_of(delivery, CountingAdmin(kafka), CreateTopics(partitions=1), appear_timeout=0.2)
+    with pytest.raises(SinkUnavailable, match=r"\.0\" was created and does not appear, and 19 more") as raised:
+        topics.count_partitions(tuple(names))
+    assert "createTopics" not in str(raised.value)
+
+
 def absent(names: list[str]) -> dict[str, Any]:
     return {name: TopicMetadata(0, None) for name in names}
