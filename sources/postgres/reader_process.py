@@ -63,7 +63,14 @@ class ReaderProcess:
 
     def wait_for_start(self) -> tuple[int, str]:
         """The walsender, once it streams: see describe_session. Raises the reader's SourceError."""
-        kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _START_SECONDS))
+        try:
+            kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _START_SECONDS))
+        except SourceUnavailable:
+            if not self._is_interrupted:
+                raise
+            raise SourceUnavailable(
+                "the server did not start replication in time", "check its load, or raise startTimeout"
+            ) from None
         body = self._receive(size)
         if kind == FAILED:
             raise _decode_error(body)

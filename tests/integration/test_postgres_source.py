@@ -752,6 +752,22 @@ def test_a_source_that_is_interrupted_does_not_blame_its_reader_process(shop: Da
             read_until(source, lambda _: False)
 
 
+def test_a_start_that_is_given_up_says_what_it_waited_for(shop: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_of(shop)
+    source.read_stream_identity()
+    spawn = source._spawn
+
+    def spawn_and_give_up(*arguments: Any) -> ReaderProcess:
+        reader = spawn(*arguments)
+        reader.interrupt()
+        return reader
+
+    monkeypatch.setattr(source, "_spawn", spawn_and_give_up)
+    with pytest.raises(SourceUnavailable, match=r"the server did not start replication in time: .*startTimeout"):
+        source.start(None)
+    source.stop()
+
+
 def test_a_reader_process_that_is_killed_is_named(shop: Database) -> None:
     with streaming(shop) as source:
         assert source._reader is not None
