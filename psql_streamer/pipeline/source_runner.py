@@ -25,6 +25,7 @@ from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt, stop
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.reading_ahead import ReadingAhead
+from psql_streamer.pipeline.repeated_failures import RepeatedFailures
 from psql_streamer.pipeline.retries import Retries
 from psql_streamer.pipeline.sink_runner import SinkRunner
 from psql_streamer.pipeline.snapshot_requests import SnapshotRequests
@@ -82,6 +83,7 @@ class SourceRunner:
         self._serial = 0  # of the position of the session's begin
         self._notes = SourceNotes(part.name, store, [sink.part for sink in sinks])
         self._retries = Retries(self.name, Tried.STREAM, metrics, lifecycle.stopping)
+        self._repeated_failures = RepeatedFailures()
         self._stored: Position | None = None
         self._storing_since: float | None = None
         self._confirming = threading.Lock()  # positions that are confirmed never go back
@@ -220,7 +222,11 @@ class SourceRunner:
 
     def status(self) -> Status:
         """The source's own status, unless it is being connected again, or what it gave is stuck on its way."""
-        if problem := self._lifecycle.start_problem(self.name) or self._retries.problem:
+        problem = self._lifecycle.start_problem(self.name) or self._retries.problem
+        repeated = self._repeated_failures.describe(self._position)
+        if repeated and problem in repeated:
+            return Status(False, repeated)
+        if problem:
             return Status(False, problem)
         if self._unnoted:
             return Status(False, f"its position is not stored: {self._unnoted}")
@@ -348,7 +354,10 @@ class SourceRunner:
 
     def _run(self) -> None:
         try:
-            while self._retries.run(self._turn, self.part.options.start_retry_interval, recover=self._reconnect):
+            interval, repeated = self.part.options.start_retry_interval, self._repeated_failures
+            while self._retries.run(
+                self._turn, repeated.lengthen_pause(interval, self._position), recover=self._reconnect
+            ):
                 pass
         except Exception as error:  # whatever a part raises, the others are stopped in order
             self._lifecycle.fail(self.name, error)
@@ -366,7 +375,11 @@ class SourceRunner:
             self._on_durable()
         self._look_for_dropped_tables()
         self.snapshots.note_ended(self._last_batch_number)
-        self._read()
+        try:
+            self._read()
+        except StreamerError as error:
+            self._repeated_failures.note(error, self._position)
+            raise
 
     def _read(self) -> None:
         if not self._wait_for_a_sink():

@@ -65,6 +65,48 @@ def test_a_source_says_how_often_it_tried_and_is_well_once_connected_though_no_s
         assert runner.status() == Status(True, "scripted")
 
 
+class Stuck(Scripted):
+    """Can be started at any time, and fails behind the fourth batch, a moment after the start, until it is mended."""
+
+    def __init__(self) -> None:
+        super().__init__(LARGE)
+        self.options = SourceOptions.model_validate({"type": "scripted", "startRetryInterval": "100ms"})
+        self.mended, self.looks = threading.Event(), 0
+
+    def start(self, position: Position | None) -> None:  # noqa: ARG002 - wherever it is
+        self.looks = 0
+
+    def read(self, timeout: float) -> Batch | None:
+        if self.given == 4 and not self.mended.is_set():
+            self.looks += 1
+            if self.looks > 1:
+                raise SourceUnavailable("the row is too large")
+            self.mended.wait(0.05)
+            return None
+        return super().read(timeout)
+
+
+def test_a_stream_that_fails_each_time_at_the_same_place_is_not_well_between_its_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, sink = Stuck(), Gate("sink")
+    sink.let_through.release(1000)
+    with at_work(tmp_path, source, sink) as runner:
+        wait_for(lambda: "at the same place" in runner.status().reason, "a third failure", 10)
+
+        def has_failed_again() -> bool:
+            reason = runner.status().reason
+            assert "at the same place" in reason
+            assert reason.endswith(": the row is too large")
+            return "failed 5 times" in reason
+
+        wait_for(has_failed_again, "two failures more", 10)
+        source.mended.set()
+        wait_for(lambda: runner.status() == Status(True, "scripted"), "the stream to get on", 10)
+    pauses = [float(found[1]) for found in re.finditer(r"next in ([\d.]+) s", caplog.text)]
+    assert pauses[-1] > 2 * pauses[0], "the same WAL is not decoded again without a pause"
+
+
 def test_a_disk_that_does_not_take_the_position_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_runner, "_STORE_STALLED_AFTER_SECONDS", 0.0)
     metrics, store = Metrics(), StuckStore(tmp_path / "positions.lmdb")
