@@ -189,7 +189,8 @@ def _silence_what_quotes_values() -> None:
     from pyspark import accumulators
     from pyspark.logger import PySparkLogger
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
     # py4j logs this on the root logger itself.
     logging.getLogger().addFilter(_is_not_of_py4j)
     # What collects figures of Python functions prints a traceback on stderr when the JVM has ended.

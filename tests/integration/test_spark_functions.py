@@ -93,6 +93,19 @@ def test_python_code_that_fails_on_a_value_is_refused_without_the_value(
     assert "carl" not in "".join(traceback.format_exception(refused.value)) + "".join(capfd.readouterr())
 
 
+def casts(df: Any) -> Any:
+    """A rule by function, of Spark's own expressions, that fails on a text."""
+    from pyspark.sql import functions as f
+
+    return df.withColumn("number", f.col("customer").cast("int"))
+
+
+def test_what_an_expression_of_a_function_fails_on_is_not_logged(spark: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(HandlerRefused, match="CAST_INVALID_INPUT") as refused:
+        spark(orders={"function": f"{__name__}:casts"}).handle(batch(shop()))
+    assert "carl" not in "".join(traceback.format_exception(refused.value)) + "".join(capfd.readouterr())
+
+
 def test_a_function_that_raises_is_refused_without_its_message(spark: Any) -> None:
     with pytest.raises(HandlerRefused, match="raised KeyError") as refused:
         spark(orders={"function": f"{__name__}:broken"}).handle(batch(shop()))
