@@ -31,6 +31,11 @@ _SESSION_GONE = ("INVALID_HANDLE", "NO_ACTIVE_SESSION", "SESSION_")
 
 _AMBIGUOUS = "AMBIGUOUS_REFERENCE"
 
+_PYTHON = "PYTHON_EXCEPTION"
+
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n((?:[ ].*\n)+)([A-Za-z_][\w.]*)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
+
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
 
 _NO_SPACE = os.strerror(errno.ENOSPC)
@@ -124,11 +129,7 @@ def explain_failure(
     causes = [condition] if condition else list_causes(error)
     raised = ", because of ".join(causes)
     if not passes or any(name.startswith(_ABOUT_VALUES) for name in causes):
-        return RowsFailed(
-            f"{where}: Spark ended with {raised}",
-            "make the rule accept every value, with try_cast, try_divide or a CASE for the values it cannot take, or "
-            'put such rows aside: onError = "dead-letter"',
-        )
+        return _explain_failed_rows(error, where, raised)
     if _NO_SPACE in str(error):
         return _explain_unwritten(where, errno.ENOSPC)
     if any(sign in f"{condition} {error}" for sign in _NO_MEMORY):
@@ -138,6 +139,24 @@ def explain_failure(
         happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
         return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
     return HandlerUnavailable(f"{where}: Spark ended with {raised}")
+
+
+def _explain_failed_rows(error: Exception, where: str, raised: str) -> RowsFailed:
+    accept = "the rule accept every value, with try_cast, try_divide or a CASE for the values it cannot take"
+    if raised == _PYTHON:
+        accept, raised = "the function accept every value", raised + _describe_python_error(str(error))
+    remedy = f'make {accept}, or put such rows aside: onError = "dead-letter"'
+    return RowsFailed(f"{where}: Spark ended with {raised}", remedy)
+
+
+def _describe_python_error(message: str) -> str:
+    """The class of the exception that Python code raised, and where. What it says may quote values."""
+    found = _TRACEBACK.search(message)
+    places = _FRAME.findall(found[1]) if found else []
+    if found is None or not places:
+        return ""
+    file, line = next((place for place in reversed(places) if "/pyspark/" not in place[0]), places[-1])
+    return f" ({found[2]} at {file}:{line})"
 
 
 def _describe_alike_names(columns: Sequence[str]) -> str:

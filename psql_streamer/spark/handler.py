@@ -41,7 +41,7 @@ from psql_streamer.spark.portions import Portions
 from psql_streamer.spark.prepared import make_prepared_rules
 from psql_streamer.spark.putting_aside import RuleResult, combine, run, run_joined
 from psql_streamer.spark.reviewing import review_names, review_rules
-from psql_streamer.spark.rule_modules import forget_modules
+from psql_streamer.spark.rule_modules import forget_modules, send_by_value
 from psql_streamer.spark.rules import EngineNeeded, Rules
 from psql_streamer.spark.running import Runner
 from psql_streamer.spark.session import Session, find_java_problem, find_pyspark_problem
@@ -261,6 +261,7 @@ class SparkHandler(Handler):
             self._counts.add("engine_restarts")
             forget_modules(self._options.function_modules)
         self._load_rules()
+        send_by_value()
         remote = self._options.remote is not None
         self._runner.planner.catalyst = None if remote else Catalyst(spark)
         self._runner.planner.prepared = None if remote else make_prepared_rules(spark)

@@ -193,7 +193,10 @@ class Jvm:
             with _set_environment(environment), self._stderr.open("wb") as stderr, _own_signals():
                 streams = {"start_new_session": True, "stdout": stderr, "stderr": stderr}
                 self._gateway = launch(None, streams)
-                return SparkSession(SparkContext(conf=conf, gateway=self._gateway))
+                spark = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
+            made: Any = spark._jsparkSession
+            made.sessionState()  # reads the settings of queries
+            return spark
         except Exception as error:
             refused = self._explain_failed_start(error)
             _let_go(error)
@@ -301,10 +304,12 @@ def _let_go(error: Exception) -> None:
 
 def _find_refusal(error: Exception) -> str:
     """What Spark says of its settings. It has seen no row yet, so that its own words may be shown."""
-    java: Any = getattr(error, "java_exception", None)
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if java is None:
         return ""
     with suppress(Exception):
+        while (cause := java.getCause()) is not None and cause.getMessage():
+            java = cause
         return str(java.getMessage()).strip().splitlines()[0]
     return ""
 

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Any
 
 from psql_streamer.launcher import list_library_folders
 
 _ON_EVERY_EXECUTOR = frozenset({"pyspark", "py4j"})
 _OUR_PACKAGES = frozenset({"psql_streamer", "sources", "sinks"})
+
+_TYPES_AS_TEXT = ("str", "UnparsedDataType")
+"""What user-defined functions, also those of a Spark Connect server, have of a type that was given as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,53 @@ def forget_modules(names: Iterable[str]) -> None:
     top = {module.name for module in find_modules(names)} - _OUR_PACKAGES - compiled
     for name in [name for name in sys.modules if _name_top_module(name) in top]:
         del sys.modules[name]
+
+
+def send_by_value() -> None:
+    """Have what imported modules of the user's hand to Python's processes of Spark sent whole, where it must be.
+
+    By itself pyspark sends the name of a function, and the process imports its module. That fails where the module, or
+    one that it imports, makes something of Spark when it is imported: there is no JVM in that process. Other modules
+    stay, because what they hold (locks, connections) may be nothing that can be sent.
+    """
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    register: Callable[[ModuleType], None] = register_pickle_by_value
+    waiting = {module.__name__: module for module in list(sys.modules.values()) if _is_of_the_user(module)}
+    found = [module for module in waiting.values() if any(map(_needs_engine, _list_values(module)))]
+    while found:
+        names = {waiting.pop(module.__name__).__name__ for module in found}
+        for module in found:
+            register(module)
+        found = [module for module in waiting.values() if not names.isdisjoint(map(_name_origin, _list_values(module)))]
+
+
+def _is_of_the_user(module: ModuleType) -> bool:
+    top, file = _name_top_module(module.__name__), getattr(module, "__file__", None)
+    if top in _ON_EVERY_EXECUTOR | _OUR_PACKAGES or file is None or sys.modules.get(module.__name__) is not module:
+        return False
+    return _lies_outside(Module(top, (Path(file),)))
+
+
+def _list_values(module: ModuleType) -> list[Any]:
+    return list(vars(module).values())
+
+
+def _name_origin(value: Any) -> str:
+    """The module that a value is, or is of."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return value.__module__ if isinstance(value, FunctionType | type) else ""
+
+
+def _needs_engine(value: Any) -> bool:
+    """Whether it is a column, or a user-defined function whose type is a text, which the JVM reads."""
+    from pyspark.sql import Column
+
+    if not isinstance(value, FunctionType) or "evalType" not in vars(value):
+        return isinstance(value, Column)
+    kinds = [getattr(cell.cell_contents, "_returnType", None) for cell in value.__closure__ or ()]
+    return any(type(kind).__name__ in _TYPES_AS_TEXT for kind in kinds)
 
 
 def _is_compiled(module: ModuleType) -> bool:

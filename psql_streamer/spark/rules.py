@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ class Rule:
     def _call(self, function: Callable[[DataFrame], DataFrame], changes: DataFrame) -> DataFrame:
         from pyspark.errors import PySparkException
 
+        _refuse_other_parameters(self.name, function)
         try:
             result = function(changes)
         except Exception as error:
@@ -139,10 +141,31 @@ def make_patterns(entries: Mapping[str, Value]) -> TablePatterns[Value]:
     return TablePatterns(entries, globs="as a whole")
 
 
+def _refuse_other_parameters(rule: str, function: Callable[[DataFrame], DataFrame]) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise HandlerRefused(
+            f"the function of [spark.tables] {rule!r} cannot be called with a DataFrame alone", "give it one parameter"
+        ) from None
+    except ValueError:  # of some that are compiled nothing is known
+        return
+
+
 def _describe_place(error: Exception) -> str:
     """Where it was raised. Its message may quote values, so that does not become part of ours."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f" at {error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _lacks_engine(error: Exception) -> bool:
+    """Whether pyspark raised it for want of a JVM or a session. Where it makes a column it asserts that."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, AssertionError):
+        return bool(frames) and "/pyspark/" in frames[-1].filename
+    return any(condition in str(error) for condition in _WITHOUT_ENGINE)
 
 
 def _make_rule(name: str, options: TableRule, on_error: OnError, mask_secret: str | None) -> Rule:
@@ -169,7 +192,7 @@ def _import_function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
             f"{where} cannot be imported ({error})", "install its package, or put its folder on PYTHONPATH"
         ) from error
     except Exception as error:
-        if any(condition in str(error) for condition in _WITHOUT_ENGINE):
+        if _lacks_engine(error):
             raise EngineNeeded(f"{where}: importing {module} needs Spark", "start it before") from None
         raise HandlerRefused(
             f"{where}: importing {module} raised {type(error).__name__}{_describe_place(error)}", "correct it"

@@ -157,9 +157,17 @@ def test_rules_are_held_against_the_tables_that_are_there(
 
 
 @pytest.mark.slow
-def test_a_setting_that_spark_refuses_when_it_starts_is_found(file: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ('"spark.driver.memory" = "100m"', "Insufficient driver memory"),
+        ('"spark.sql.session.timeZone" = "Europe/Zurch"', "Europe/Zurch"),
+        ('"spark.sql.ansi.enabled" = "maybe"', "spark.sql.ansi.enabled"),
+    ],
+)
+def test_a_setting_that_spark_refuses_when_it_starts_is_found(file: Path, setting: str, said: str) -> None:
     rule = '[spark.tables.orders]\nsql = "SELECT * FROM changes"'
-    file.write_text(f'{file.read_text()}\n[spark.conf]\n"spark.driver.memory" = "100m"\n{rule}\n')
+    file.write_text(f"{file.read_text()}\n[spark.conf]\n{setting}\n{rule}\n")
     done = subprocess.run(
         [sys.executable, "-m", "psql_streamer", "check", "-config", str(file)],
         capture_output=True, text=True, timeout=100,
@@ -167,7 +175,8 @@ def test_a_setting_that_spark_refuses_when_it_starts_is_found(file: Path) -> Non
     assert done.returncode == 3, done.stderr
     [line] = (done.stdout + done.stderr).splitlines()
     assert "Spark did not start" in line
-    assert "Insufficient driver memory" in line
+    assert said in line
+    assert "correct master and conf in [spark]" in line
 
 
 def test_a_folder_in_place_of_the_lmdb_file_is_found(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -13,7 +14,8 @@ import pytest
 
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
 from psql_streamer.spark.handler import SparkHandler
-from psql_streamer.spark.options import SparkOptions
+from psql_streamer.spark.options import SparkOptions, TableRule
+from psql_streamer.spark.rules import EngineNeeded, Rules
 from tests.kafka_sinks import wait_until
 from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, lacking, names, only, shop, values
 
@@ -88,7 +90,10 @@ def test_a_function_rule_works(spark: Any) -> None:
 def test_python_code_that_fails_on_a_value_is_refused_without_the_value(
     spark: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(HandlerRefused, match="PYTHON_EXCEPTION") as refused:
+    place = (
+        rf"PYTHON_EXCEPTION \(ZeroDivisionError at {re.escape(__file__)}:\d+\): make the function accept every value"
+    )
+    with pytest.raises(HandlerRefused, match=place) as refused:
         spark(orders={"function": f"{__name__}:exclaim"}).handle(batch(shop()))
     assert "carl" not in "".join(traceback.format_exception(refused.value)) + "".join(capfd.readouterr())
 
@@ -106,10 +111,94 @@ def test_what_an_expression_of_a_function_fails_on_is_not_logged(spark: Any, cap
     assert "carl" not in "".join(traceback.format_exception(refused.value)) + "".join(capfd.readouterr())
 
 
+@pytest.mark.parametrize("made", ['@f.udf("string")', "NAME = f.col('customer')\n\n\n@f.udf(t.StringType())"])
+def test_python_code_may_call_functions_of_a_module_that_makes_something_of_spark_when_it_is_imported(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    module = f"calls_its_own_{len(made)}"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / f"{module}.py").write_text(
+        f"""
+from pyspark.sql import functions as f, types as t
+
+def shout(name):
+    return None if name is None else name.upper()
+
+{made}
+def shouted(name):
+    return shout(name)
+
+def apply(df):
+    return df.withColumn("customer", shouted("customer"))
+"""
+    )
+    result = only(spark(orders={"function": f"{module}:apply"}).handle(batch(shop())))
+    assert values(result, "customer") == [b"ANN", b"BOB", b"DAN"]
+
+
+def test_python_code_may_call_functions_of_a_module_that_imports_one_which_makes_something_of_spark(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "words_of_spark.py").write_text(
+        """
+from pyspark.sql import functions as f
+
+@f.udf("string")
+def whisper(name):
+    return name
+
+def shout(name):
+    return None if name is None else name.upper()
+"""
+    )
+    (tmp_path / "imports_words_of_spark.py").write_text(
+        """
+from pyspark.sql import functions as f
+from words_of_spark import shout
+
+def louder(name):
+    return shout(name)
+
+def apply(df):
+    return df.withColumn("customer", f.udf(louder)("customer"))
+"""
+    )
+    result = only(spark(orders={"function": "imports_words_of_spark:apply"}).handle(batch(shop())))
+    assert values(result, "customer") == [b"ANN", b"BOB", b"DAN"]
+
+
+def test_a_module_that_makes_a_column_when_it_is_imported_waits_for_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "makes_a_column.py").write_text("from pyspark.sql.functions import col\n\nNAME = col('customer')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    with pytest.raises(EngineNeeded):
+        Rules({"orders": TableRule(function="makes_a_column:NAME")})
+
+
 def test_a_function_that_raises_is_refused_without_its_message(spark: Any) -> None:
     with pytest.raises(HandlerRefused, match="raised KeyError") as refused:
         spark(orders={"function": f"{__name__}:broken"}).handle(batch(shop()))
     assert "must not be shown" not in str(refused.value)
+
+
+def test_a_function_that_takes_something_else_than_one_dataframe_is_told_so(spark: Any) -> None:
+    handler = spark(orders={"function": f"{__name__}:takes_two"})
+    with pytest.raises(HandlerRefused, match="cannot be called with a DataFrame alone: give it one parameter"):
+        handler.handle(batch(shop()))
+
+
+def takes_two(df: Any, more: Any) -> Any:
+    return df
+
+
+def test_a_module_that_is_no_python_is_told_of_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "no_python.py").write_text("\ndef x(:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(HandlerRefused, match=rf"raised SyntaxError at {tmp_path}/no_python.py:2: correct it"):
+        Rules({"orders": TableRule(function="no_python:x")})
 
 
 def test_a_function_that_does_not_exist_is_a_finding_and_refused_at_start() -> None:
