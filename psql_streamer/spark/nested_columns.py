@@ -22,6 +22,7 @@ from psql_streamer.spark.quoting import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
 _TEXT = PostgresType(OIDS["text"])
 _STRING = "string"
@@ -48,11 +49,21 @@ def find_nested_types(
         return written
     from pyspark.sql.pandas.types import to_arrow_type
 
-    nulls = [f"CAST(NULL AS {kind}) AS {quote_name(str(at))}" for at, kind in wanted.items()]
-    fields = spark.range(0).selectExpr(*nulls).schema.fields
-    arrow = {at: to_arrow_type(field.dataType, timezone="UTC") for at, field in zip(wanted, fields, strict=True)}
+    arrow = {at: to_arrow_type(kind, timezone="UTC") for at, kind in parse_types(spark, wanted).items()}
     nested = {at: kind for at, kind in arrow.items() if is_read_here(_find_known_type(columns[at]), kind)}
     return written | nested
+
+
+def parse_types(spark: SparkSession, types: Mapping[int, str]) -> dict[int, DataType]:
+    """What Spark makes of the names of types. No job runs."""
+    nulls = [f"CAST(NULL AS {kind}) AS {quote_name(str(at))}" for at, kind in types.items()]
+    fields = spark.range(0).selectExpr(*nulls).schema.fields if nulls else []
+    return {at: field.dataType for at, field in zip(types, fields, strict=True)}
+
+
+def is_text(column: Column) -> bool:
+    """Whether a column goes to Spark as a string."""
+    return not isinstance(column.type, ArrowType) and bool(pa.types.is_string(casts.choose_arrow_type(column.type)))
 
 
 def find_lost_values(sent: Sent, names: Collection[str]) -> dict[int, Mask]:

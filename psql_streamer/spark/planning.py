@@ -12,14 +12,16 @@ from psql_streamer.errors import HandlerError, HandlerRefused
 from psql_streamer.hashed import Hashed
 from psql_streamer.pgtypes.descriptions import HashedColumns
 from psql_streamer.spark.catalyst import Catalyst, Turns
+from psql_streamer.spark.coercion import is_nested
 from psql_streamer.spark.directions import refuse_wrong_types
+from psql_streamer.spark.exact_numbers import Strings, find_strings, quote_numbers
 from psql_streamer.spark.exchange import Sent, send
 from psql_streamer.spark.facts import Facts, Field, RowOrigin
 from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import KEY_ONLY_BIT, Mask, compute_bit
 from psql_streamer.spark.left_out import Named, collect_names
 from psql_streamer.spark.metadata import KEY_ONLY, ROW, UNCHANGED
-from psql_streamer.spark.nested_columns import find_lost_values, find_nested_types, read_nested
+from psql_streamer.spark.nested_columns import find_lost_values, find_nested_types, is_text, parse_types, read_nested
 from psql_streamer.spark.plan_tree import Node, read_plan
 from psql_streamer.spark.prepared import Needs, PreparedRule, PreparedRules
 from psql_streamer.spark.result_rows import Result
@@ -51,6 +53,7 @@ class Planner:
         self._bits: dict[tuple[str, HashedColumns], tuple[int, ...]] = {}
         self._step_plans: dict[tuple[str, Hashed[pa.Schema]], StepPlan] = {}
         self._nested: dict[tuple[str, HashedColumns], Mapping[int, pa.DataType]] = {}
+        self._documents: dict[tuple[str, HashedColumns], Mapping[int, Strings]] = {}
         self._one_by_one: dict[tuple[str, HashedColumns], bool] = {}
 
     def make_sent(self, job: Job) -> tuple[Sent, dict[int, Mask]]:
@@ -58,7 +61,32 @@ class Planner:
         bits = self._bits.get((job.rule.name, job.columns), ())
         sent = send(job.changes, job.columns, job.transactions, job.rule.names, bits, job.tables)
         read, failed = read_nested(sent, self.look_up_nested_types(job), job.where)
-        return read, failed | find_lost_values(read, job.rule.coerce)
+        return self._quote_numbers(job, read), failed | find_lost_values(read, job.rule.coerce)
+
+    def _quote_numbers(self, job: Job, sent: Sent) -> Sent:
+        """The same with documents whose numbers keep their digits where the rule reads strings."""
+        documents = self._look_up_documents(job)
+        quoted = {at: quote_numbers(sent.typed[at], strings) for at, strings in documents.items()}
+        changed = {at: array for at, array in quoted.items() if array is not sent.typed[at]}
+        return sent.with_read({**sent.read, **changed}) if changed else sent
+
+    def _look_up_documents(self, job: Job) -> Mapping[int, Strings]:
+        """The columns that Spark reads as JSON, and where it makes strings of what is in them."""
+        key = (job.rule.name, job.columns)
+        if key not in self._documents:
+            read, coerce = self.look_up_nested_types(job), job.rule.coerce
+            wanted = {
+                at: coerce[column.name]
+                for at, column in enumerate(job.changes.columns)
+                if at not in read and is_nested(coerce.get(column.name, "")) and is_text(column)
+            }
+            try:
+                kinds = parse_types(job.spark, wanted)
+            except Exception as error:
+                raise self._explain(error, job.where) from None
+            strings = {at: find_strings(kind) for at, kind in kinds.items()}
+            self._documents[key] = {at: places for at, places in strings.items() if places is not None}
+        return self._documents[key]
 
     def look_up_nested_types(self, job: Job) -> Mapping[int, pa.DataType]:
         """The columns whose text forms are read before Spark sees them, and as what."""

@@ -43,6 +43,23 @@ def documents(*texts: bytes) -> Changes:
     return changes([INSERT] * len(rows), rows, {}, DOCUMENTS)
 
 
+def test_numbers_of_a_document_that_become_strings_keep_their_digits(spark: Any) -> None:
+    kind = "struct<price: string, of: map<string,string>, list: array<string>, d: decimal(24,2), x: double, n: int>"
+    given = documents(
+        b'{"price": 19.90, "of": {"a": 12345678901234567890.10, "b": {"c\xc3\xa9": 1.50, "d": [1e2]}},'
+        b' "list": [1.10, "2.50"], "d": 1234567890123456789012.30, "x": 1.50, "n": 7}',
+        b'{"price": 12345678901234567890, "of": null, "list": [true, 0.10], "x": 2.0}',
+        b'{"price": "at 12:00:00.50"}',
+    )
+    first, second, third = values(only(spark(orders={"coerce": {"meta": kind}}).handle(batch(given))), "meta")
+    assert first["price"] == "19.90"
+    assert dict(first["of"]) == {"a": "12345678901234567890.10", "b": '{"c\u00e9":1.50,"d":[1e2]}'}
+    assert first["list"] == ["1.10", "2.50"]
+    assert (str(first["d"]), first["x"], first["n"]) == ("1234567890123456789012.30", 1.5, 7)
+    assert (second["price"], second["list"], second["x"]) == ("12345678901234567890", ["true", "0.10"], 2.0)
+    assert third["price"] == "at 12:00:00.50"
+
+
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message.partition(": documents have a field ")[2].partition(",")[0] for record in caplog.records]
 
