@@ -503,6 +503,13 @@ def test_a_query_of_a_configured_source_is_a_lookup(with_lookups: Any, customers
     assert segments_of(handler) == [b"GOLD", None, None]
 
 
+def test_a_query_that_names_no_schema_is_told_to(with_lookups: Any, customers: Database) -> None:
+    lookups = {"segments": {"kind": "postgres", "url": customers.dsn, "query": "SELECT * FROM customers"}}
+    handler = with_lookups(lookups, orders=JOINED)
+    with pytest.raises(HandlerUnavailable, match=r'"customers" does not exist \(queries of lookups name the schema'):
+        handler.handle(batch(shop()))
+
+
 def test_a_database_that_refuses_is_told_without_its_password(
     with_lookups: Any, customers: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from psql_streamer.entry_points import Kind, import_class
-from psql_streamer.errors import HandlerRefused, HandlerUnavailable, SourceUnavailable, StreamerError
+from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable, SourceUnavailable, StreamerError
 from psql_streamer.interfaces import Source
 from psql_streamer.model import ArrowType, Column
 from psql_streamer.pgtypes import casts
@@ -49,6 +50,9 @@ _OTHER_HEADER = (
 )
 
 _DEFAULT_SCHEMA = "public"
+
+_WITHOUT_SCHEMA = re.compile(r'(?:relation|type) "[^".]+" does not exist|function [^.(]+\([^)]*\) does not exist')
+"""What PostgreSQL says of a name that search_path does not lead to."""
 
 _NO_DRIVER = "No suitable driver"
 """What java.sql.DriverManager says of a URL that none of its drivers knows."""
@@ -141,7 +145,13 @@ def _read_by_copy(options: LookupOptions, reader: TableReader) -> TableRows:
     query = options.query
     if query is None:
         query = "TABLE " + ".".join(map(_quote_name, split_name(str(options.table))))
-    return read_from_source(lambda: reader.read_query(str(query), options.max_bytes))
+    try:
+        return read_from_source(lambda: reader.read_query(str(query), options.max_bytes))
+    except HandlerError as error:
+        if _WITHOUT_SCHEMA.search(error.what):
+            what = f"{error.what} (queries of lookups name the schema, SCHEMA.TABLE, because search_path is empty)"
+            raise type(error)(what, error.remedy) from None
+        raise
 
 
 def read_from_source(read_rows: Callable[[], TableRows]) -> TableRows:
