@@ -24,11 +24,13 @@ def database_of(server: EmbeddedPostgres) -> Database:
 
 
 @contextmanager
-def standby_of(primary: EmbeddedPostgres, settings: Mapping[str, str] | None = None) -> Iterator[EmbeddedPostgres]:
+def standby_of(
+    primary: EmbeddedPostgres, settings: Mapping[str, str] | None = None, slot: str = _PHYSICAL_SLOT
+) -> Iterator[EmbeddedPostgres]:
     """A server that follows the primary through a physical slot, with settings of its own."""
-    database_of(primary).query("SELECT pg_create_physical_replication_slot(%s, true)", _PHYSICAL_SLOT)
+    database_of(primary).query("SELECT pg_create_physical_replication_slot(%s, true)", slot)
     with closing(EmbeddedPostgres(primary.bin_dir, settings=settings)) as server:
-        backup = [primary.bin_dir / "pg_basebackup", "-R", "-c", "fast", "--no-sync", "-S", _PHYSICAL_SLOT]
+        backup = [primary.bin_dir / "pg_basebackup", "-R", "-c", "fast", "--no-sync", "-S", slot]
         subprocess.run(
             [*backup, "-D", server.data_dir, "-d", primary.build_dsn()], check=True, **server._make_popen_options()
         )

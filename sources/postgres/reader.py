@@ -63,7 +63,7 @@ FAILED = b"E"  # JSON: class name, what, remedy
 class Settings:
     """What a reader needs to know.
 
-    lsn: where to start. identity: of the cluster, the timeline and the database that the stream must come from.
+    lsn: where to start. identity: what the stream must come from, the fields of Identity.
     status_interval: seconds between standby status updates; a server that was silent for as long is asked to answer.
     block_frames: most frames in a block. flush_interval: longest wait for the rest of a transaction. buffer_bytes:
     when as much is held, or a whole block, the socket is left alone, and the server waits. source: its name, for
@@ -73,7 +73,7 @@ class Settings:
     dsn: str = field(repr=False)
     slot: str
     publications: list[str]
-    identity: tuple[str, int, str]
+    identity: tuple[str, int, str, str]
     lsn: int
     confirmed: int
     timeout: float

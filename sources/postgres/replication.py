@@ -80,20 +80,25 @@ def connect(dsn: str, timeout: float, application_name: str) -> Walsender:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which stream of WAL a session reads from (IDENTIFY_SYSTEM): the cluster, its timeline, the database."""
+    """Which stream of WAL a session reads from (IDENTIFY_SYSTEM): the cluster, its timeline, the database. history: the
+    history file of the timeline; empty for the first one, and where the server does not have it.
+    """
 
     system_identifier: str
     timeline: int
     database: str
+    history: str = ""
 
     def refuse_other_than(self, expected: Identity, source: str) -> None:
         """PositionRefused when the session has come to another cluster or database. SourceUnavailable when it has come
         to another timeline: the next session looks whether that goes on where this one was. source: for messages.
         """
-        if self.timeline != expected.timeline and self == replace(expected, timeline=self.timeline):
+        if self != expected and self == replace(expected, timeline=self.timeline, history=self.history):
+            which = "another timeline" if self.timeline == expected.timeline else "timeline"
             raise SourceUnavailable(
-                f"the server is on timeline {self.timeline} now, and was on {expected.timeline} a moment ago"
+                f"the server is on {which} {self.timeline} now, and was on {expected.timeline} a moment ago"
             )
+        expected = replace(expected, history=self.history)
         pairs = zip(fields(self), astuple(self), astuple(expected), strict=True)
         differing = [
             f'{field.name.replace("_", " ")} "{was}", now "{found}"' for field, found, was in pairs if found != was
@@ -110,7 +115,8 @@ def identify(connection: Walsender) -> Identity:
     with connection.cursor() as cursor:
         cursor.execute("IDENTIFY_SYSTEM")
         [(system_identifier, timeline, _, database)] = cursor.fetchall()
-    return Identity(str(system_identifier), int(timeline), str(database))
+    history = read_timeline_history(connection, int(timeline)) if int(timeline) > 1 else ""
+    return Identity(str(system_identifier), int(timeline), str(database), history)
 
 
 def describe_session(connection: Walsender) -> tuple[int, str]:

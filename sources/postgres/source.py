@@ -47,7 +47,7 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.snapshots import Snapshots
 from sources.postgres.standby_slots import require_readable
 from sources.postgres.table_reader import PostgresTableReader
-from sources.postgres.timelines import Ancestry, follow_timeline, read_ancestry
+from sources.postgres.timelines import describe_branches, follow_timeline, identify_with_role, move_to_timeline
 from sources.snapshot.gap_remedies import accept_gap
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class PostgresSource(Source):
         self._shapes: dict[int, Relation] = {}
         self._reader: ReaderProcess | None = None
         self._decoder: Decoder | None = None
-        self._identity, self._ancestry = Identity("", 0, ""), Ancestry()
+        self._identity, self._was_standby = Identity("", 0, ""), False
         self._received = 0
         self._durable = 0
         self._stored: int | None = None
@@ -123,10 +123,11 @@ class PostgresSource(Source):
         return check_position(self._settings, self._catalog, self.name, position)
 
     def read_stream_identity(self) -> Mapping[str, str]:
-        self._identity, self._ancestry = self._ask_walsender(read_ancestry)
+        self._identity, self._was_standby = self._ask_walsender(identify_with_role)
         return {
             "system identifier": self._identity.system_identifier,
             "timeline": str(self._identity.timeline),
+            **describe_branches(self._identity),
             "database": self._identity.database,
             "slot": self._settings.replication_slot,
             "publication": ",".join(self._settings.publications),
@@ -135,8 +136,8 @@ class PostgresSource(Source):
     def follow_stream(self, position: Position, before: Mapping[str, str]) -> Mapping[str, str]:
         """A server that was promoted, or recovered, and has everything in front of the position: see timelines.py."""
         if self._server.timeline:  # on which the session of before ended, whatever it began on
-            before = {**before, "timeline": str(self._server.timeline)}
-        return follow_timeline(self._identity, self._ancestry, position, before, self.name)
+            before = move_to_timeline(before, self._server.timeline)
+        return follow_timeline(self._identity, position, before, self.name, is_standby=self._was_standby)
 
     def list_published(self) -> Sequence[Relation]:
         with self._catalog.open_session() as session:

@@ -162,6 +162,33 @@ def test_a_source_that_has_read_what_the_promoted_server_does_not_have_stops_and
     assert service.rows == [(b"1", b"lost"), (b"1", b"one")]
 
 
+def test_two_servers_that_were_promoted_to_timelines_of_one_number_are_told_apart(pair: Pair) -> None:
+    service = Service()
+    with standby_of(pair.primary, slot="other") as other:
+        pair.before.query("SELECT pg_drop_replication_slot(%s)", _SLOT)  # it began in front of this standby
+        make_slot_there(pair.before)
+        pair.keep_slot()
+        wait_until_it_follows(other, pair.primary)
+        copy_slot(pair.primary, other, _SLOT)
+        promote(other)
+        pair.before.execute("INSERT INTO t VALUES (1, 'one')")
+        wait_until_it_follows(pair.standby, pair.primary)
+        elsewhere = database_of(other)
+        for number in range(20):
+            elsewhere.execute("INSERT INTO t VALUES (%s, 'elsewhere')", number)
+        pair.fail_over()
+        pair.after.execute("INSERT INTO t VALUES (2, 'two')")
+        service.run(source_of(pair.after), pair.after)
+        says = "the server left timeline 1 at .* on another server, which left it at "
+        with pytest.raises(PositionRefused, match=says) as refused:
+            service.run(source_of(elsewhere), elsewhere)
+        [there] = re.findall('walPositionOverride = "(.*?)"', refused.value.remedy)
+        assert f"the server left timeline 1 at {there}" in refused.value.what
+        service.run(source_of(elsewhere, walPositionOverride=there), elsewhere)
+    assert service.rows[:2] == [(b"1", b"one"), (b"2", b"two")]
+    assert len(service.rows) == 2 + 20
+
+
 def test_a_transaction_of_which_a_part_was_read_and_that_is_lost_stops_the_source(pair: Pair) -> None:
     service = Service()
     pair.keep_slot()
