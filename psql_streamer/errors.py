@@ -6,6 +6,7 @@
         SourceUnavailable    the server cannot be reached or went away       -> retry
         SourceRefused        wrong password, no privilege, no publication    -> stop
         PositionRefused      the stored position does not fit the server     -> stop
+          PositionAhead      the server has not come as far as that          -> stop, also at later starts
         ProtocolError        bytes that are not the replication protocol     -> stop
       HandlerError
         HandlerUnavailable   the engine failed in a way that may pass        -> retry
@@ -72,6 +73,12 @@ class SourceRefused(SourceError):
 
 class PositionRefused(SourceError):
     """The position asked for cannot be served without losing changes."""
+
+
+class PositionAhead(PositionRefused):
+    """The server ends in front of the position: it was restored. Changes that it gets from now on will pass the
+    position, and those in front of it would be left out without a word.
+    """
 
 
 class ProtocolError(SourceError):

@@ -31,6 +31,12 @@ def choose_position(source: Source, record: StoredPosition | None, found: Mappin
     if record is None:
         return Resume(None)
     require_same_stream(source, record.position, record.stream, found, what="the stored position")
+    if record.was_ahead:
+        raise PositionRefused(
+            f"an earlier start found that the server ends in front of the stored position {record.position}: it was "
+            "restored, or another server was asked. What has come up to that position since then would be left out",
+            f"{_describe_choices(source)} (to this position, if a wrong server was asked)",
+        )
     return Resume(record.position)
 
 

@@ -33,13 +33,20 @@ class StoredPosition:
 
     stream: Source.read_stream_identity. override: the place that the source was sent to last
     (Source.position_override), as text; empty for none. serial: it increases from position to position, from session to
-    session, where a sink's transactions note positions, too; 0 elsewhere.
+    session, where a sink's transactions note positions, too; 0 elsewhere. ahead: the position as text, if the server
+    was found to end in front of it.
     """
 
     position: Position
     stream: Mapping[str, str]
     override: str = ""
     serial: int = 0
+    ahead: str = ""
+
+    @property
+    def was_ahead(self) -> bool:
+        """Whether the server ended in front of this position. Other versions store positions, and leave `ahead`."""
+        return bool(self.ahead) and self.ahead == str(self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
         "stream": dict(stored.stream),
         "override": stored.override,
         "serial": stored.serial,
+        "ahead": stored.ahead,
     }
     return json.dumps(_drop_old_fields(_parse_earlier_fields(before)) | fields).encode()
 
@@ -72,7 +80,11 @@ def decode_position(written: bytes) -> StoredPosition:
         return _decode_format_2_position(fields)
     position = Position(dict(fields["position"]), str(fields["shown"]))
     return StoredPosition(
-        position, dict(fields["stream"]), str(fields.get("override", "")), int(fields.get("serial", 0))
+        position,
+        dict(fields["stream"]),
+        str(fields.get("override", "")),
+        int(fields.get("serial", 0)),
+        str(fields.get("ahead", "")),
     )
 
 

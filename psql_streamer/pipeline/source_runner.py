@@ -17,7 +17,7 @@ from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.checkpoint.tracker import Tracker
 from psql_streamer.circles import find_circles
-from psql_streamer.errors import Outcome, SourceRefused, StreamerError, choose_outcome
+from psql_streamer.errors import Outcome, PositionAhead, SourceRefused, StreamerError, choose_outcome
 from psql_streamer.interfaces import Handler, Severity, Source, Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Position, Relation, Stats
@@ -80,6 +80,7 @@ class SourceRunner:
         self._position: Position | None = None
         self._stream: Mapping[str, str] | None = None  # of the stream that was begun
         self._override = ""
+        self._is_ahead = False  # of what the server has
         self._serial = 0  # of the position of the session's begin
         self._notes = SourceNotes(part.name, store, [sink.part for sink in sinks])
         self._retries = Retries(self.name, Tried.STREAM, metrics, lifecycle.stopping)
@@ -298,7 +299,7 @@ class SourceRunner:
         stream = dict(self.part.read_stream_identity())
         if self._stream is not None:
             require_same_stream(self.part, self._position, self._stream, stream)
-            self.part.start(self._position)
+            self._start_part(self._position)
             self._stream = stream
         else:
             self._begin(stream)
@@ -323,7 +324,7 @@ class SourceRunner:
         self.snapshots.pass_on()
         for handler in self._list_handlers():
             handler.begin_stream(self.part.name, resume.position)
-        self.part.start(resume.position)
+        self._start_part(resume.position)
         self._position, self._stream = resume.position, stream
         self._override = "" if override is None else str(override)
         if resume.overriding and resume.position is not None:
@@ -331,6 +332,16 @@ class SourceRunner:
             self._notes.begin_lineage()
             self._store.put(self.part.name, self._record(resume.position, 0))
             self._stored = resume.position
+
+    def _start_part(self, position: Position | None) -> None:
+        """A server that ends in front of the position is remembered: at the next start it may have passed it."""
+        try:
+            self.part.start(position)
+        except PositionAhead:
+            self._is_ahead = True
+            if (record := self._store.get(self.part.name)) is not None:
+                self._store.put(self.part.name, replace(record, ahead=str(record.position)))
+            raise
 
     def _refuse_circles(self) -> None:
         """SourceRefused when a sink may write what the source reads."""
@@ -350,7 +361,8 @@ class SourceRunner:
         log.warning("%s: %s: %s from %s to %s", self.name, key, how, stored, override)
 
     def _record(self, position: Position, batch_number: int) -> StoredPosition:
-        return StoredPosition(position, self._stream or {}, self._override, self._serial + batch_number)
+        ahead = str(position) if self._is_ahead else ""
+        return StoredPosition(position, self._stream or {}, self._override, self._serial + batch_number, ahead)
 
     def _run(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from psql_streamer.errors import PositionRefused, SourceError
+from psql_streamer.errors import PositionAhead, PositionRefused, SourceError
 from psql_streamer.interfaces import Finding, Severity
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
@@ -39,7 +39,8 @@ def resolve_resume_position(
     if resume.lsn > (wal_end := session.read_wal_end()):
         if not overriding:
             require_replayed(session, resume.lsn, wal_end)
-        raise PositionRefused(
+        kind = PositionRefused if overriding else PositionAhead
+        raise kind(
             f"{what} {resume.lsn} is {resume.lsn - wal_end} bytes after the end of the server's WAL {wal_end}: "
             "the position belongs to another server, or to another state of this one",
             "use an earlier one, or 0" if overriding else _describe_choices(source),
