@@ -196,15 +196,16 @@ class Source(ABC):
 
     def follow_stream(
         self,
-        position: Position,  # noqa: ARG002 - for sources whose streams have branches
+        position: Position,
         before: Mapping[str, str],
-    ) -> Mapping[str, str]:
+    ) -> tuple[Position, Mapping[str, str]]:
         """The stream identity with which a position was made, with today's values of what may be another one because
         everything in front of the position is the same today. Asked behind `read_stream_identity`; may connect.
 
+        And the position, or an earlier one: where the streams part, if nothing was given behind that.
         PositionRefused: it says better than a comparison why the source cannot go on there.
         """
-        return before
+        return position, before
 
     def list_published(self) -> Sequence[Relation] | None:
         """The tables that would be streamed now, in today's shape; None where that cannot be said beforehand.

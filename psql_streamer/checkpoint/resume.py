@@ -13,10 +13,13 @@ from psql_streamer.model import Position
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """position: None for where the server's own memory says. overriding: it is the operator's wish."""
+    """position: None for where the server's own memory says. overriding: it is the operator's wish. moved: it is in
+    front of the stored position, see Source.follow_stream.
+    """
 
     position: Position | None
     overriding: bool = False
+    moved: bool = False
 
 
 def choose_position(source: Source, record: StoredPosition | None, found: Mapping[str, str]) -> Resume:
@@ -30,14 +33,14 @@ def choose_position(source: Source, record: StoredPosition | None, found: Mappin
         return Resume(override, overriding=True)
     if record is None:
         return Resume(None)
-    require_same_stream(source, record.position, record.stream, found, what="the stored position")
+    position = require_same_stream(source, record.position, record.stream, found, what="the stored position")
     if record.was_ahead:
         raise PositionRefused(
             f"an earlier start found that the server ends in front of the stored position {record.position}: it was "
             "restored, or another server was asked. What has come up to that position since then would be left out",
             f"{_describe_choices(source)} (to this position, if a wrong server was asked)",
         )
-    return Resume(record.position)
+    return Resume(position, moved=position != record.position)
 
 
 def require_same_stream(
@@ -47,14 +50,16 @@ def require_same_stream(
     found: Mapping[str, str],
     *,
     what: str = "position",
-) -> None:
-    """PositionRefused when a position belongs to another stream than the one that is there now.
+) -> Position | None:
+    """Where to go on from a position: there, or in front of it (Source.follow_stream). PositionRefused when it belongs
+    to another stream than the one that is there now.
 
     position: None for the place where the first session began. of_position: the stream identity that it was made with.
     what: messages call it so.
     """
+    goes_on = position
     if position is not None:
-        of_position = source.follow_stream(position, of_position)
+        goes_on, of_position = source.follow_stream(position, of_position)
     differing = [key for key, value in of_position.items() if found.get(key, value) != value]
     if of_position and not of_position.keys() & found.keys():
         differing = list(of_position)  # a source of another kind had this name
@@ -63,6 +68,7 @@ def require_same_stream(
         raise PositionRefused(
             f"{what} {position} was made with {others}", f"if that is right, {_describe_choices(source)}"
         )
+    return goes_on
 
 
 def _describe_choices(source: Source) -> str:

@@ -298,9 +298,11 @@ class SourceRunner:
         """Stream from where this source has got. Which stream that is must not change, from one session to the next."""
         stream = dict(self.part.read_stream_identity())
         if self._stream is not None:
-            require_same_stream(self.part, self._position, self._stream, stream)
-            self._start_part(self._position)
+            position = require_same_stream(self.part, self._position, self._stream, stream)
+            self._start_part(position)
             self._stream = stream
+            if position is not None and position != self._position:
+                self._move_to(position)
         else:
             self._begin(stream)
         log.info("%s: %s", self.name, ask_status(self.name, self.part).reason)
@@ -327,11 +329,21 @@ class SourceRunner:
         self._start_part(resume.position)
         self._position, self._stream = resume.position, stream
         self._override = "" if override is None else str(override)
-        if resume.overriding and resume.position is not None:
+        if (resume.overriding or resume.moved) and resume.position is not None:
             # The source stands there from now on: the next start does not go there again.
             self._notes.begin_lineage()
             self._store.put(self.part.name, self._record(resume.position, 0))
             self._stored = resume.position
+
+    def _move_to(self, position: Position) -> None:
+        """Everything that was read is stored (Source.follow_stream): the place is stored as an empty batch's would be,
+        and what was stored before is not confirmed to the server of this stream.
+        """
+        with self._lock:
+            self._last_batch_number = number = self._tracker.add(position, (), time.monotonic())
+        self._notes.begin_lineage()
+        self._store.put(self.part.name, self._record(position, number))
+        self._position = self._stored = position
 
     def _start_part(self, position: Position | None) -> None:
         """A server that ends in front of the position is remembered: at the next start it may have passed it."""

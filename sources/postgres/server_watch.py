@@ -17,6 +17,10 @@ _SERVER_LOOK_SECONDS = 5.0
 _RECONNECT_SECONDS = 0.5
 """Before the next connection, when one was lost."""
 
+_SESSION_SECONDS = 60.0
+"""After which the next question goes over a new connection: an address that leads to another server now, and leaves the
+connections that there are alone, shows by that."""
+
 _SERVER_ANSWER_SECONDS = 10.0
 """The time that an answer may take."""
 
@@ -48,7 +52,8 @@ class ServerWatch:
     stream's problem to report; here the last answer stays, and on_refused is called, since a server that shuts down
     ends and refuses sessions before it ends its walsenders. on_giving_up is called as long as the server is about to
     remove WAL that the slot needs. timeline: of the server of the stream, 0 before it was seen: a standby that is
-    promoted goes on to stream, on another one.
+    promoted goes on to stream, on another one. other_timeline: of a primary of the same cluster to which the address
+    leads now, and which is not the server of the stream; 0 for none.
     """
 
     def __init__(self, catalog: Catalog, on_refused: Callable[[], None], on_giving_up: Callable[[], None]) -> None:
@@ -56,16 +61,19 @@ class ServerWatch:
         self._catalog = catalog
         self._on_refused = on_refused
         self._on_giving_up = on_giving_up
-        self.timeline = 0
-        self._walsender = 0, ""
+        self.timeline = self.other_timeline = 0
+        self._walsender, self._cluster = (0, ""), ""
         self._at_work = ""
         self._holds_back = False
         self._answered_at = 0.0
         self._thread = WatchThread(self._run)
 
-    def start(self, walsender: tuple[int, str]) -> None:
-        """Begin to ask. May be called again. walsender: the one that the stream comes from, see describe_session."""
-        self._walsender, self._at_work, self._holds_back, self.timeline = walsender, "", False, 0
+    def start(self, walsender: tuple[int, str], cluster: str) -> None:
+        """Begin to ask. May be called again. walsender: the one that the stream comes from, see describe_session.
+        cluster: its system identifier.
+        """
+        self._walsender, self._cluster = walsender, cluster
+        self._at_work, self._holds_back, self.timeline, self.other_timeline = "", False, 0, 0
         self._thread.start()
 
     def stop(self) -> None:
@@ -98,7 +106,8 @@ class ServerWatch:
                 stopping.wait(_RECONNECT_SECONDS if connected else _SERVER_LOOK_SECONDS)
 
     def _ask(self, session: Session, stopping: threading.Event) -> None:
-        while not stopping.wait(_SERVER_LOOK_SECONDS if self.wal_end else 0.0):
+        until = time.monotonic() + _SESSION_SECONDS
+        while time.monotonic() < until and not stopping.wait(_SERVER_LOOK_SECONDS if self.wal_end else 0.0):
             self.wal_end = int(session.read_wal_end())
             self._look_at_walsender(session, *self._walsender)
             self._answered_at = time.monotonic()
@@ -107,10 +116,18 @@ class ServerWatch:
 
     def _look_at_walsender(self, session: Session, pid: int, began: str) -> None:
         at_work, holds_back = "", False
-        for wait_type, wait_event in session.read_rows(_WALSENDER, pid, began):
+        found = session.read_rows(_WALSENDER, pid, began)
+        self.other_timeline = 0 if found else self._find_other_timeline(session)
+        for wait_type, wait_event in found:
             at_work, holds_back = _describe_work(session, wait_type, wait_event), wait_event == _WAITS_FOR_STANDBY
             self.timeline = session.read_timeline()
         self._at_work, self._holds_back = at_work, holds_back
+
+    def _find_other_timeline(self, session: Session) -> int:
+        """Of a server that does not have the walsender."""
+        if session.is_standby() or session.system_identifier != self._cluster:
+            return 0
+        return session.read_timeline()
 
 
 def _describe_work(session: Session, wait_type: str | None, wait_event: str | None) -> str:

@@ -31,6 +31,7 @@ from sources.postgres.accepted_gaps import drop_unreadable_slot
 from sources.postgres.capturing import PostgresCapture
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.check import check_source
+from sources.postgres.given import read_given, stamp_given
 from sources.postgres.options import PostgresOptions, require_dsn
 from sources.postgres.positions import check_position, make_gap_error, require_never_read, resolve_resume_position
 from sources.postgres.primary_keys import PrimaryKeys
@@ -90,6 +91,7 @@ class PostgresSource(Source):
         self._reader: ReaderProcess | None = None
         self._decoder: Decoder | None = None
         self._identity, self._was_standby = Identity("", 0, ""), False
+        self._given, self._read_to = Lsn(0), Lsn(0)  # of the last batch with changes, and of the last one
         self._received = 0
         self._durable = 0
         self._stored: int | None = None
@@ -133,11 +135,20 @@ class PostgresSource(Source):
             "publication": ",".join(self._settings.publications),
         }
 
-    def follow_stream(self, position: Position, before: Mapping[str, str]) -> Mapping[str, str]:
-        """A server that was promoted, or recovered, and has everything in front of the position: see timelines.py."""
+    def follow_stream(self, position: Position, before: Mapping[str, str]) -> tuple[Position, Mapping[str, str]]:
+        """A server that was promoted, or recovered, and has everything that was given: see timelines.py.
+
+        Positions that lie behind the new place are not to be stored once it is known.
+        """
         if self._server.timeline:  # on which the session of before ended, whatever it began on
             before = move_to_timeline(before, self._server.timeline)
-        return follow_timeline(self._identity, position, before, self.name, is_standby=self._was_standby)
+        found = follow_timeline(self._identity, position, before, self.name, is_standby=self._was_standby)
+        if found[0] != position and self._read_to and self._stored != self._read_to:
+            raise SourceUnavailable(
+                f"the stream goes on at {found[0]}, on timeline {self._identity.timeline}, when all that was read up "
+                f"to {position} is stored"
+            )
+        return found
 
     def list_published(self) -> Sequence[Relation]:
         with self._catalog.open_session() as session:
@@ -166,6 +177,7 @@ class PostgresSource(Source):
         try:
             slot, resume = self._prepare(position)
             self._confirmed = self._floor = slot.confirmed_flush_lsn
+            self._given = resume.lsn if position is None else read_given(position)
             if not self._starts:  # a later start is where reading got to
                 self._durable = resume.lsn
                 self._stored = None if position is None else resume.lsn
@@ -184,7 +196,7 @@ class PostgresSource(Source):
         self._info = info
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._asked_at, self._silence, self._moved_at = None, 0.0, time.monotonic()
-        self._server.start(walsender)
+        self._server.start(walsender, self._identity.system_identifier)
         self._snapshots.start(position, self._next_xid, self._keyless)
 
     def read(self, timeout: float) -> Batch | None:
@@ -193,15 +205,16 @@ class PostgresSource(Source):
         try:
             self._require_the_same_timeline()
             if self._snapshots.come_first:
-                return self._take_before_stream(self._decoder, timeout)
+                batch = self._take_before_stream(self._decoder, timeout)
+                return None if batch is None else self._stamp_given(batch)
             if not self._snapshots.stream_is_next and (batch := self._take_snapshot_batch(self._decoder)) is not None:
-                return batch
+                return self._stamp_given(batch)
             self._ask()
             if self._wait_for_stream(self._reader, timeout):
                 self._silence = 0.0
-                return self._snapshots.stamp(self._read_next(self._reader, self._decoder))
+                return self._stamp_given(self._snapshots.stamp(self._read_next(self._reader, self._decoder)))
             if (batch := self._take_snapshot_batch(self._decoder)) is not None:
-                return batch
+                return self._stamp_given(batch)
             self._require_a_living_stream()
             return None
         except SourceError as error:
@@ -217,11 +230,12 @@ class PostgresSource(Source):
 
     def confirm(self, position: Position) -> None:
         self._snapshots.note_stored(position)
-        self._durable = self._stored = WalPosition.from_position(position).lsn
+        self._durable = WalPosition.from_position(position).lsn
         lsn = max(self._durable - self._settings.wal_retain, self._floor, self._confirmed)
         if lsn > self._confirmed:
             self._confirmed = lsn
             self._send_command(CONFIRM, lsn)
+        self._stored = self._durable
 
     def review_snapshot(self, request: SnapshotRequest) -> None:
         self._snapshots.review(request)
@@ -291,6 +305,11 @@ class PostgresSource(Source):
         self._shapes |= {parse_oid(change.relation): change.relation for change in batch.schema_changes}
         return batch
 
+    def _stamp_given(self, batch: Batch) -> Batch:
+        batch = stamp_given(batch, self._given)
+        self._given, self._read_to = read_given(batch.position), WalPosition.from_position(batch.position).lsn
+        return batch
+
     def _wait_for_stream(self, reader: ReaderProcess, timeout: float) -> bool:
         """Whether a block is there. Rows of a snapshot end the wait, but not at once where the stream goes on: the
         reader was asked just now, so that its block has all that came while the sink wrote.
@@ -357,10 +376,16 @@ class PostgresSource(Source):
             )
 
     def _require_the_same_timeline(self) -> None:
-        """SourceUnavailable when the standby that the stream comes from was promoted, or follows one that was.
+        """SourceUnavailable when the standby that the stream comes from was promoted, or follows one that was. And when
+        another server was, and the stream of the primary of before goes on.
 
         Its walsender goes on, and positions behind the branch are stored with the new timeline behind the next start.
         """
+        if self._server.other_timeline > self._identity.timeline:
+            raise SourceUnavailable(
+                f"the dsn leads to a primary on timeline {self._server.other_timeline} now, and the stream came from a "
+                f"server on timeline {self._identity.timeline}: the stream is begun anew there"
+            )
         if self._server.timeline > self._identity.timeline:
             raise SourceUnavailable(
                 f"the standby went on from timeline {self._identity.timeline} to {self._server.timeline}: the stream "

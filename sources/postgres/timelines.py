@@ -17,6 +17,7 @@ from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
+from sources.postgres.given import move_back, read_given
 from sources.postgres.replication import Identity, Walsender, identify, is_standby
 from sources.postgres.standby_slots import LED_TO_PRIMARY
 from sources.snapshot.gap_remedies import accept_gap, send_anew
@@ -75,13 +76,14 @@ def move_to_timeline(before: Mapping[str, str], timeline: int) -> Mapping[str, s
 
 def follow_timeline(
     now: Identity, position: Position, before: Mapping[str, str], source: str, *, is_standby: bool
-) -> Mapping[str, str]:
-    """The stream identity `before`, with today's timeline if everything in front of the position is on that, too.
+) -> tuple[Position, Mapping[str, str]]:
+    """The stream identity `before`, with today's timeline if everything that was given is on that, too. And where to go
+    on: at the position, or where the streams part, if nothing was given behind that.
 
-    PositionRefused if it is not; SourceUnavailable if a standby may get there. source: for messages.
+    PositionRefused if something was; SourceUnavailable if a standby may get there. source: for messages.
     """
     if now.system_identifier != before.get("system identifier"):
-        return before
+        return position, before
     was = int(before["timeline"])
     if is_standby and now.timeline < was:
         raise SourceUnavailable(
@@ -89,7 +91,7 @@ def follow_timeline(
             LED_TO_PRIMARY,
         )
     if not now.history and now.timeline == was:
-        return before
+        return position, before
     if not now.history and now.timeline > was:
         raise PositionRefused(
             f"the server is on timeline {now.timeline} and lacks its history, pg_wal/{now.timeline:08X}.history: "
@@ -106,13 +108,17 @@ def follow_timeline(
         )
     fork = find_fork(branches_before, was, branches, now.timeline)
     if fork is None:
-        return before
-    require_shared(WalPosition.from_position(position), was, fork, source)
+        return position, before
+    there = WalPosition.from_position(position)
+    if read_given(position) > fork.lsn or there.changes:
+        require_shared(there, was, fork, source)
+    goes_on = position if there.lsn <= fork.lsn else move_back(position, fork.lsn)
     log.info(
-        "source.%s: the server is on timeline %d, which left timeline %d at %s: all in front of %s is on it, too",
-        *(source, now.timeline, fork.timeline, fork.left_now, position),
+        "source.%s: the server is on timeline %d, which left timeline %d at %s: all that was read in front of %s is on "
+        "it, too",
+        *(source, now.timeline, fork.timeline, fork.left_now, goes_on),
     )
-    return {**before, "timeline": str(now.timeline), **describe_branches(now)}
+    return goes_on, {**before, "timeline": str(now.timeline), **describe_branches(now)}
 
 
 def parse_history(history: str) -> Sequence[Branch]:

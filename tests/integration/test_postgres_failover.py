@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,16 @@ from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Severity
+from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch
+from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres import server_watch
 from sources.postgres.source import PostgresSource
 from tests import started_source
 from tests.database import Database
 from tests.naive_pgoutput import NaiveRow
+from tests.sections import postgres_section
+from tests.service import Service as Process
 from tests.source_at_work import read_all, read_until, rows, source_of, start_again, wait_for
 from tests.standby import (
     copy_slot,
@@ -36,6 +41,7 @@ from tests.standby import (
     synchronized,
     wait_until_it_follows,
 )
+from tests.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.behaviour("R8")
 
@@ -111,8 +117,7 @@ class Service:
         """As the pipeline does behind a session that ended."""
         assert self.stored is not None
         stream = dict(source.read_stream_identity())
-        require_same_stream(source, self.stored.position, self._stream, stream)
-        start_again(source, self.stored.position)
+        start_again(source, require_same_stream(source, self.stored.position, self._stream, stream))
         self._stream = stream
 
     @contextmanager
@@ -160,6 +165,78 @@ def test_a_source_that_has_read_what_the_promoted_server_does_not_have_stops_and
     [there] = re.findall('walPositionOverride = "(.*?)"', refused.value.remedy)
     service.run(source_of(pair.after, walPositionOverride=there), pair.after)
     assert service.rows == [(b"1", b"lost"), (b"1", b"one")]
+
+
+def test_wal_without_changes_that_the_promoted_server_does_not_have_is_no_loss(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    service = Service()
+    with (
+        TcpProxy(pair.primary.port) as proxy,
+        service.started(source := source_of(pair.before, dsn=proxy.dsn(pair.before.dsn))),
+    ):
+        pair.before.execute("INSERT INTO t VALUES (1, 'one')")
+        read_rows_until(service, source, 1)
+        pair.keep_slot()
+        stop_following(pair.standby)
+        end = pair.before.value("SELECT pg_current_wal_insert_lsn()::text")
+        pair.before.execute("CREATE TABLE of_others (id int); INSERT INTO of_others VALUES (1)")
+        for batch in read_until(source, lambda batch: WalPosition.from_position(batch.position).lsn > Lsn.parse(end)):
+            service.take(source, batch)
+        pair.fail_over()
+        pair.after.execute("INSERT INTO t VALUES (2, 'two')")
+        proxy.target = pair.standby.port
+        service.go_on(source)
+        read_rows_until(service, source, 2)
+        pair.after.execute("INSERT INTO t VALUES (3, 'three')")
+    service.run(source_of(pair.after), pair.after)
+    assert service.rows == [(b"1", b"one"), (b"2", b"two"), (b"3", b"three")]
+
+
+def test_a_service_goes_back_to_where_the_promoted_server_left_and_stores_that(pair: Pair, tmp_path: Path) -> None:
+    with TcpProxy(pair.primary.port) as proxy:
+        section = postgres_section(
+            pair.before, dsn=proxy.dsn(pair.before.dsn), startRetryInterval="100ms", replicationSlot=_SLOT
+        )
+        with Process(tmp_path, f'{section}[sink.s]\ntype = "stub_discard"\nsources = ["db1"]\n') as service:
+            service.start()
+            service.until_durable(pair.before)
+            pair.keep_slot()
+            stop_following(pair.standby)
+            pair.before.execute("CREATE TABLE of_others (id int); INSERT INTO of_others VALUES (1)")
+            end = Lsn.parse(pair.before.value("SELECT pg_current_wal_insert_lsn()::text"))
+            service.until(lambda: stored_lsn(service) >= end, "the position to go on by itself")
+            pair.fail_over()
+            proxy.target = pair.standby.port
+            service.until(lambda: stored_lsn(service) < end, "the service to go back")
+            pair.after.execute("INSERT INTO t VALUES (2, 'two')")
+            service.until_durable(pair.after)
+            assert service.stop() == 0
+
+
+def test_a_primary_of_before_that_lives_on_is_left_when_the_address_leads_to_the_promoted_server(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(server_watch, "_SESSION_SECONDS", 1.0)
+    service = Service()
+    with (
+        TcpProxy(pair.primary.port) as proxy,
+        service.started(source := source_of(pair.before, dsn=proxy.dsn(pair.before.dsn))),
+    ):
+        pair.before.execute("INSERT INTO t VALUES (1, 'one')")
+        read_rows_until(service, source, 1)
+        pair.keep_slot()
+        promote(pair.standby)
+        pair.after.execute("INSERT INTO t VALUES (2, 'two')")
+        proxy.target = pair.standby.port
+        says = "the dsn leads to a primary on timeline 2 now, and the stream came from a server on timeline 1"
+        with pytest.raises(SourceUnavailable, match=says):
+            read_until(source, lambda batch: not batch.idle, timeout=20.0)
+        service.go_on(source)
+        read_rows_until(service, source, 2)
+    assert service.rows == [(b"1", b"one"), (b"2", b"two")]
 
 
 def test_two_servers_that_were_promoted_to_timelines_of_one_number_are_told_apart(pair: Pair) -> None:
@@ -490,6 +567,10 @@ def test_a_server_that_is_shut_down_while_it_waits_for_a_standby_is_connected_to
             source.read_stream_identity()
             start_again(source, None)
             assert rows(read_until(source, lambda batch: len(batch) > 0)) == [(b"1", b"one")]
+
+
+def stored_lsn(service: Process) -> Lsn:
+    return Lsn.parse(service.stats()["source.db1"]["stored_position"])
 
 
 def make_slot_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres) -> None:

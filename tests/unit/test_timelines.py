@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 from sources.postgres.replication import Identity
 from sources.postgres.timelines import (
@@ -87,10 +90,23 @@ def test_branches_are_known_of_the_timeline_on_which_a_session_began_only() -> N
     assert move_to_timeline(before, 3) == {"timeline": "3"}
 
 
+def test_a_position_that_went_on_without_changes_goes_back_to_where_the_streams_part() -> None:
+    now, stream = server(2, "1\t0/20\t\n"), {"system identifier": "1", "timeline": "1"}
+    position = Position({**WalPosition(Lsn(0x30)).position.data, "given": "0/20", "snapshots": []}, "0/30")
+    goes_on, _ = follow_timeline(now, position, stream, "db1", is_standby=False)
+    assert goes_on == Position({**WalPosition(Lsn(0x20)).position.data, "given": "0/20", "snapshots": []}, "0/20")
+    with pytest.raises(PositionRefused):
+        follow_timeline(
+            now, replace(position, data={**position.data, "given": "0/21"}), stream, "db1", is_standby=False
+        )
+
+
 def server(timeline: int, history: str = "") -> Identity:
     return Identity("1", timeline, "d", history)
 
 
 def follow(now: Identity, lsn: int, before: dict[str, str], *, is_standby: bool = False) -> dict[str, str]:
     position, stream = WalPosition(Lsn(lsn)).position, {"system identifier": "1", **before}
-    return dict(follow_timeline(now, position, stream, "db1", is_standby=is_standby))
+    goes_on, followed = follow_timeline(now, position, stream, "db1", is_standby=is_standby)
+    assert goes_on == position
+    return dict(followed)
