@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from psql_streamer.spark.across_rows import find_cut, find_mixing
 from psql_streamer.spark.origins import Origins, Stop
 from psql_streamer.spark.plan_tree import Node
 from psql_streamer.spark.row_by_row import is_repeatable
@@ -55,7 +56,8 @@ class Facts:
     of their children it takes, and whether their output has `_row`.
     conditions: of the filters on the way. drops: what else may drop rows reads these columns. joins: what each join on
     the way finds rows by.
-    is_repeatable: see row_by_row.
+    is_repeatable: see row_by_row. cut, mixes: what drops changes by how many there are, and what makes something of
+    several; see across_rows.
     """
 
     sources: tuple[int | None, ...]
@@ -66,6 +68,8 @@ class Facts:
     drops: frozenset[int] = field(default_factory=frozenset)
     joins: tuple[frozenset[int], ...] = ()
     is_repeatable: bool = False
+    cut: str | None = None
+    mixes: str | None = None
 
 
 def collect_facts(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
@@ -90,6 +94,8 @@ def collect_facts(plan: Node, sent: Sequence[str], own: int, row: str) -> Facts:
         drops=origins.find_drops(plan.walk()) if way is None else origins.find_drops_on(way),
         joins=() if way is None else tuple(origins.list_joins_on(way)),
         is_repeatable=is_repeatable(plan, sent),
+        cut=find_cut(plan, sent),
+        mixes=find_mixing(plan, sent, origins),
     )
 
 

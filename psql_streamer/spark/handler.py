@@ -246,6 +246,7 @@ class SparkHandler(Handler):
         that engine."""
         put_on_path(self._options)
         self._rules, self._has_rule = self._make_rules(), OfShapes(self._is_ruled)
+        self._lookups.note_rules(self._own_rules)
 
     def _begin(self) -> SparkSession:
         """An engine that is there, and what runs on it."""

@@ -43,14 +43,14 @@ def find_nested_types(
     wanted = {
         at: types[column.name]
         for at, column in enumerate(columns)
-        if column.name in types and is_nested(types[column.name]) and _find_known_type(column) is not None
+        if column.name in types and is_nested(types[column.name]) and find_known_type(column) is not None
     }
     if not wanted:
         return written
     from pyspark.sql.pandas.types import to_arrow_type
 
     arrow = {at: to_arrow_type(kind, timezone="UTC") for at, kind in parse_types(spark, wanted).items()}
-    nested = {at: kind for at, kind in arrow.items() if is_read_here(_find_known_type(columns[at]), kind)}
+    nested = {at: kind for at, kind in arrow.items() if is_read_here(find_known_type(columns[at]), kind)}
     return written | nested
 
 
@@ -89,7 +89,7 @@ def read_nested(sent: Sent, types: Mapping[int, pa.DataType], where: str) -> tup
             arrays[at] = _write_texts(sent, at)
             continue
         try:
-            read = read_texts(sent.seen[at], _find_known_type(column), kind)
+            read = read_texts(sent.seen[at], find_known_type(column), kind)
         except Unreadable as error:
             raise HandlerRefused(
                 f"{where}: column {column.name} cannot be coerced: {error}", "correct the type in coerce"
@@ -118,7 +118,7 @@ def _write_texts(sent: Sent, at: int) -> pa.Array:
     return written if typed.null_count == texts.null_count else pc.coalesce(written, casts.cast(texts, _TEXT))
 
 
-def _find_known_type(column: Column) -> PgType | None:
+def find_known_type(column: Column) -> PgType | None:
     """What is known of a column's type, if it is one of PostgreSQL's."""
     kind = column.type.like if isinstance(column.type, TextType) else column.type
     return (kind.known or BY_OID.get(kind.oid)) if isinstance(kind, PostgresType) else None

@@ -12,6 +12,7 @@ from psql_streamer.errors import HandlerError, HandlerRefused
 from psql_streamer.hashed import Hashed
 from psql_streamer.pgtypes.descriptions import HashedColumns
 from psql_streamer.spark.catalyst import Catalyst, Turns
+from psql_streamer.spark.coerced_types import refuse_coerced_types
 from psql_streamer.spark.coercion import is_nested
 from psql_streamer.spark.directions import refuse_wrong_types
 from psql_streamer.spark.exact_numbers import Strings, find_strings, quote_numbers
@@ -26,7 +27,7 @@ from psql_streamer.spark.plan_tree import Node, read_plan
 from psql_streamer.spark.prepared import Needs, PreparedRule, PreparedRules
 from psql_streamer.spark.result_rows import Result
 from psql_streamer.spark.row_by_row import is_row_by_row
-from psql_streamer.spark.row_tracking import Lineage, Lineages, make_schema, refuse_without_row
+from psql_streamer.spark.row_tracking import Lineage, Lineages, make_schema, refuse_cut, refuse_without_row
 from psql_streamer.spark.steps import StepPlan, plan_steps
 from psql_streamer.spark.unusable_types import refuse_unusable_types
 
@@ -93,6 +94,7 @@ class Planner:
         key = (job.rule.name, job.columns)
         if key not in self._nested:
             try:
+                refuse_coerced_types(job.spark, job.rule.coerce, job.changes.columns, job.where)
                 self._nested[key] = find_nested_types(job.spark, job.rule.coerce, job.changes.columns)
             except Exception as error:
                 raise self._explain(error, job.where) from None
@@ -142,6 +144,7 @@ class Planner:
         if facts is None:
             return result, lineage
         refuse_without_row(facts, job.where)
+        refuse_cut(facts, job.where)
         return self._add_row_column(result, facts, _compute_masks(facts, sent)), with_row(lineage, sent)
 
     def find_plan(self, job: Job) -> tuple[Node, list[str]] | None:

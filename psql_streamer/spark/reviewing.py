@@ -155,6 +155,7 @@ def _review(job: Job, runner: Runner) -> Iterator[Finding]:
         yield from _review_masked_key(job)
         yield from _review_drops(job, sent, lineage)
         yield from _review_directions(job, lineage, splitting)
+        yield from _review_mixing(job, lineage)
 
 
 def _review_key(job: Job, sent: Sent, lineage: Lineage) -> Iterator[Finding]:
@@ -203,6 +204,17 @@ def _review_directions(job: Job, lineage: Lineage, splitting: Splitting) -> Iter
         if missing and one.name != PART:
             problem = f"{job.where}: {one.name} is made of {', '.join(missing)}, which old rows lack"
             yield Finding(Severity.WARNING, f"{problem}: deletes go where the sink's options say", remedy)
+
+
+def _review_mixing(job: Job, lineage: Lineage) -> Iterator[Finding]:
+    """What depends on which changes come together."""
+    if lineage.facts is not None and lineage.facts.mixes is not None:
+        problem = f"{job.where}: {lineage.facts.mixes} sees the changes of one batch, which begins and ends anywhere"
+        yield Finding(
+            Severity.WARNING,
+            f"{problem}: it is not of the table, and a repeat may give something else",
+            "join a lookup for rows of the table, go by _row for what is made of one change, or do it in the consumer",
+        )
 
 
 _NOWHERE = SourceInfo("", "", "", "")

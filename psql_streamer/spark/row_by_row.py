@@ -43,7 +43,7 @@ def is_row_by_row(plan: Node, sent: Sequence[str]) -> bool:
     node = plan
     while not _is_sent(node, sent):
         if node.kind == "Join" and join_type(node) in _ONE_BY_ONE_JOINS:
-            if _has_sent(node.children[1], sent):
+            if has_sent(node.children[1], sent):
                 return False
         elif node.kind not in _ROW_BY_ROW or len(node.children) != 1:
             return False
@@ -84,7 +84,8 @@ def names_a_moment(text: str) -> bool:
     return _MOMENT.search(text) is not None
 
 
-def _has_sent(plan: Node, sent: Sequence[str]) -> bool:
+def has_sent(plan: Node, sent: Sequence[str]) -> bool:
+    """Whether the table that was sent is in a plan, or in a subquery of it."""
     return any(_is_sent(node, sent) for node in plan.walk())
 
 

@@ -186,6 +186,15 @@ def refuse_without_row(facts: Facts, where: str) -> None:
         )
 
 
+def refuse_cut(facts: Facts, where: str) -> None:
+    """HandlerRefused when changes would be dropped by how many come together in a batch."""
+    if facts.cut is not None:
+        raise HandlerRefused(
+            f"{where}: {facts.cut} counts the changes of a batch, which ends anywhere: any change may be lost",
+            "drop rows by a condition on their values (where)",
+        )
+
+
 def find_row_column(fields: Sequence[Field], row: int) -> int:
     """Where `_row` is. A table may have a column of that name, too; a function may have made all columns anew."""
     named = [at for at, field in enumerate(fields) if field.name == ROW]

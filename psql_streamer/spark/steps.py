@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.nearest import suggest_nearest
+from psql_streamer.spark.coerced_types import describe_refused_type, make_refusal
 from psql_streamer.spark.coercion import render_coercions
 from psql_streamer.spark.lacking import KEY_ONLY_BIT
 from psql_streamer.spark.masking import Masking
@@ -123,11 +124,35 @@ def plan_steps(
         condition = f"({condition}) OR ({quote_name(ROW)} & {KEY_ONLY_BIT}) <> 0"
     names = changes.columns
     coerced = render_coercions(names, steps.coerce, read) if not steps.coerce.keys().isdisjoint(own) else []
+    typed = _coerce_or_refuse(steps, changes, coerced, where) if coerced else changes
     if not (steps.mask or steps.drop or steps.rename):
         return StepPlan(tuple(coerced), (), condition)
-    typed = changes.selectExpr(*coerced) if coerced else changes
     projected = _render_projection(steps, typed, own, where)
     return StepPlan(tuple(coerced), tuple(projected), condition)
+
+
+def _coerce_or_refuse(steps: Steps, changes: DataFrame, coerced: Sequence[str], where: str) -> DataFrame:
+    """The columns coerced. HandlerRefused with the column that Spark casts to no such type."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return changes.selectExpr(*coerced)
+    except AnalysisException:
+        for name, one in zip(changes.columns, coerced, strict=True):
+            if name in steps.coerce:
+                _coerce_alone(changes, name, one, steps.coerce[name], where)
+        raise
+
+
+def _coerce_alone(changes: DataFrame, name: str, coerced: str, kind: str, where: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        changes.selectExpr(coerced)
+    except AnalysisException as error:
+        if error.getCondition() == "AMBIGUOUS_REFERENCE":  # says what to do of columns that differ by case
+            raise
+        raise make_refusal(name, kind, describe_refused_type(error), where) from None
 
 
 def _render_projection(steps: Steps, typed: DataFrame, own: Sequence[str], where: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -216,6 +217,36 @@ def test_a_refresh_that_fails_keeps_the_version_that_is_there_and_is_told(
     csv.write_text("name,segment\nann,back\n")
     until(lambda: "in vain" not in handler.status().reason, "the file to be read again")
     assert segments_of(handler) == [b"back", None, None]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_a_version_that_lacks_a_column_which_a_rule_names_does_not_take_the_place_of_the_one_before(
+    with_lookups: Any, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"segments.{kind}"
+
+    def write(*rows: dict[str, str]) -> None:
+        new, table = path.with_suffix(".new"), pa.Table.from_pylist(list(rows))
+        if kind == "csv":
+            pyarrow.csv.write_csv(table, new)
+        elif kind == "json":
+            new.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            pyarrow.parquet.write_table(table, new)
+        new.rename(path)
+
+    write({"name": "ann", "segment": "gold", "since": "2020"})
+    options = {"header": "true"} if kind == "csv" else {}
+    lookup = {"kind": kind, "path": str(path), "options": options, "refresh": "50ms"}
+    handler = with_lookups({"segments": lookup}, orders=JOINED)
+    assert segments_of(handler) == [b"gold", None, None]
+    write({"name": "ann", "since": "2020"})
+    refusal = "now has no column segment, which the rule 'orders' may use"
+    until(lambda: refusal in handler.status().reason, "the file to be refused")
+    assert segments_of(handler) == [b"gold", None, None]
+    write({"name": "ann", "segment": "tin"})
+    until(lambda: "in vain" not in handler.status().reason, "the file to be read: nothing names what it lacks now")
+    assert segments_of(handler) == [b"tin", None, None]
 
 
 def test_an_error_that_nobody_foresaw_is_told_as_well_and_the_lookup_read_again(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 import pytest
 
+from psql_streamer.errors import HandlerRefused
 from psql_streamer.interfaces import Finding, Published, Severity
 from psql_streamer.model import Column, Relation, ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
 from tests.columns import postgres_table
-from tests.spark_changes import INSERT, ORDERS, Texts, batch, changes, column, only, shop
+from tests.spark_changes import INSERT, NUMERIC_12_2, ORDERS, Texts, batch, changes, column, only, shop
 
 
 def table(name: str, columns: tuple[Column, ...] = ORDERS) -> Relation:
@@ -62,6 +64,46 @@ def test_what_does_not_fit_is_found_without_a_row(spark: Any, rule: dict[str, An
     [found] = told(spark(orders=rule).review(SHOP))
     assert finding in found
     assert found.startswith(("error: public.orders", "error: the function", "warning: "))
+
+
+TYPED = (
+    column("id", 23, key=True),
+    column("amount", 1700, NUMERIC_12_2),
+    column("meta", 3802),
+    column("tags", 1009),
+    column("at", 1184),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("amount", "decimal(50,2)", 'a decimal of Spark has 38 digits at most: use decimal(38, s), or "string"'),
+        ("meta", "struct<a: array<decimal(39,2)>>", "a decimal of Spark has 38 digits at most"),
+        ("amount", "decimal(4,9)", "Decimal scale (9) cannot be greater than precision (4): correct the type in"),
+        ("amount", "wibble", '[UNSUPPORTED_DATATYPE] Unsupported data type "WIBBLE": correct the type in coerce'),
+        ("tags", "array<wibble>", '[UNSUPPORTED_DATATYPE] Unsupported data type "WIBBLE": correct the type in coerce'),
+        ("amount", "void", 'cannot cast "DECIMAL(12,2)" to "VOID": correct the type in coerce'),
+        ("at", "boolean", 'cannot cast "TIMESTAMP" to "BOOLEAN"'),
+        ("amount", "struct<a: int>", "numeric has neither fields nor elements"),
+        ("amount", "map<int, string>", "numeric has neither fields nor elements"),
+        ("meta", "map<int, string>", "the keys of JSON objects are strings, and those of map<int,string> are not"),
+        ("meta", "struct<m: array<map<date, int>>>", "and those of map<date,int> are not"),
+        ("meta", "struct<a: int, a: string>", "the struct has two fields named a"),
+        ("meta", "array<struct<s: struct<b: int, b: int>>>", "the struct has two fields named b"),
+        ("meta", "struct<a: interval>", "no event holds an interval of months and days: use string"),
+        ("meta", "struct<a: varchar(3)>", "a text inside of another type has no length: use string"),
+        ("tags", "int", 'is array<...>: use such a type, or "string"'),
+        ("tags", "struct<a: int>", "is array<...>"),
+    ],
+)
+def test_a_type_that_no_value_of_a_column_can_become_is_told_with_the_column(
+    spark: Any, name: str, kind: str, why: str
+) -> None:
+    (finding,) = told(spark(orders={"coerce": {name: kind}}).review({"db1": [table("orders", TYPED)]}))
+    assert finding.startswith(f"error: public.orders, rule 'orders': column {name} cannot be coerced to {kind}: ")
+    assert why in finding
+    assert not any(ours in finding for ours in ("CAST(NULL", "from_json", "raise_error", "SQLSTATE"))
 
 
 ALIKE = (column("id", 23, key=True), column("a", 25), column("A", 25), column("v", 25))
@@ -120,6 +162,70 @@ def test_a_rule_that_could_drop_a_delete_which_it_cannot_give_back_is_warned_of(
         "SELECT *, id + 1 AS next FROM changes WHERE amount > 0",
     ):
         assert told(spark(orders={"sql": harmless}).review(SHOP)) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "cut"),
+    [
+        ("SELECT * FROM changes ORDER BY amount LIMIT 1", "LIMIT"),
+        ("SELECT * FROM changes OFFSET 1", "OFFSET"),
+        ("SELECT * FROM changes WHERE id IN (SELECT id FROM changes LIMIT 5)", "LIMIT"),
+        (
+            "SELECT c.* FROM (SELECT * FROM changes LIMIT 5) c LEFT JOIN (VALUES ('a')) AS l(x) ON l.x = c.customer",
+            "LIMIT",
+        ),
+    ],
+)
+def test_a_rule_that_drops_changes_by_how_many_come_together_is_refused(spark: Any, sql: str, cut: str) -> None:
+    handler = spark(orders={"sql": sql})
+    refusal = f"public.orders, rule 'orders': {cut} counts the changes of a batch, which ends anywhere"
+    (found,) = told(handler.review(SHOP))[:1]
+    assert found.startswith(f"error: {refusal}")
+    with pytest.raises(HandlerRefused, match=re.escape(refusal)):
+        handler.handle(batch(shop()))
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("SELECT *, sum(amount) OVER (PARTITION BY customer) AS s FROM changes", "a window function"),
+        ("SELECT * FROM changes QUALIFY row_number() OVER (PARTITION BY id ORDER BY _row) = 1", "a window function"),
+        ("SELECT * FROM changes WHERE amount > (SELECT avg(amount) FROM changes)", "a subquery over changes"),
+        ("SELECT * FROM changes WHERE id NOT IN (SELECT id FROM changes WHERE amount < 0)", "a subquery over changes"),
+        ("SELECT a.* FROM changes a JOIN changes b ON a.id = b.id", "a join of changes with changes"),
+        (
+            "SELECT c.*, o.n FROM changes c LEFT JOIN (SELECT id, count(*) AS n FROM changes GROUP BY id) o USING (id)",
+            "a join of changes with changes",
+        ),
+        ("SELECT * FROM changes TABLESAMPLE (50 PERCENT)", "a sample"),
+    ],
+)
+def test_a_rule_that_makes_something_of_several_changes_is_warned_of(spark: Any, sql: str, what: str) -> None:
+    found = [
+        one for one in spark(orders={"sql": sql}).review(SHOP) if f"{what} sees the changes of one batch" in str(one)
+    ]
+    assert [one.severity for one in found] == [Severity.WARNING]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT *, row_number() OVER (PARTITION BY _row ORDER BY id) AS n FROM changes",
+        "SELECT id, _row, first(customer) AS customer FROM changes GROUP BY id, _row",
+        "SELECT DISTINCT id, customer, _row FROM changes",
+        (
+            "WITH n AS (SELECT _row, max(amount) AS top FROM changes GROUP BY _row) "
+            "SELECT c.*, n.top FROM changes c JOIN n ON n._row = c._row"
+        ),
+        "SELECT c.*, (SELECT max(x) FROM VALUES (1), (2) AS l(x)) AS top FROM changes c",
+        (
+            "SELECT c.* FROM changes c LEFT JOIN (SELECT * FROM VALUES ('a'), ('b') AS l(x) ORDER BY x LIMIT 1) l "
+            "ON l.x = c.customer"
+        ),
+    ],
+)
+def test_what_is_made_of_the_rows_of_one_change_or_of_a_lookup_is_not_warned_of(spark: Any, sql: str) -> None:
+    assert [one for one in told(spark(orders={"sql": sql}).review(SHOP)) if "batch" in one] == []
 
 
 def test_a_renamed_key_is_not_left_out(spark: Any) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.model import Stats
 from psql_streamer.retry_limits import FIRST_LOOKUP_PAUSE_SECONDS, LIMITS, Backoff, Tried
 from psql_streamer.spark.lookups.options import LOOK_AT_FILES_SECONDS, LookupOptions
-from psql_streamer.spark.lookups.version import Version
+from psql_streamer.spark.lookups.version import Version, let_go
 
 log = logging.getLogger("psql_streamer.spark")
 
@@ -19,6 +19,7 @@ log = logging.getLogger("psql_streamer.spark")
 class Lookup:
     """Its current version is what rules see. One that was read beside it takes its place between two batches.
 
+    find_user: a column of it -> a rule that names it, if one does.
     `load` is called by one thread, `advance` and `require` by the handler's; `describe` and `stats` by any.
     """
 
@@ -26,6 +27,8 @@ class Lookup:
         self.name = name
         self.options = options
         self.current: Version | None = None
+        self.find_user: Callable[[str], str | None] = lambda _: None
+        self._columns: Sequence[str] = ()  # of the newest version that there was
         self._next: Version | None = None
         self._lock = threading.Lock()
         self._problem = ""
@@ -166,13 +169,27 @@ class Lookup:
         return LOOK_AT_FILES_SECONDS if self.options.refresh == "change" else self.options.refresh
 
     def _take(self, version: Version) -> None:
+        self._refuse_lost_columns(version)
         with self._lock:
+            self._columns = version.schema.names
             self._next = version
             self._loads += 1
         log.info("lookup %s: %d rows were read", self.name, version.rows)
         if self.options.schema_ is not None and (empty := _list_empty_columns(version)):
             told = "lookup %s: of its schema %s has no value in any row: is that what the files call it?"
             log.warning(told, self.name, ", ".join(empty))
+
+    def _refuse_lost_columns(self, version: Version) -> None:
+        """HandlerRefused when a column is gone that a rule names: with this version the rule could not be planned."""
+        there = {name.lower() for name in version.schema.names}
+        for name in self._columns:
+            rule = self.find_user(name) if name.lower() not in there else None
+            if rule is not None:
+                let_go(version)
+                raise HandlerRefused(
+                    f"what is there now has no column {name}, which the rule {rule!r} may use",
+                    "give it the column again, or change the rule and start the service again",
+                )
 
     def _note_failure(self, error: HandlerError) -> None:
         with self._lock:

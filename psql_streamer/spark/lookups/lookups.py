@@ -25,6 +25,7 @@ from psql_streamer.spark.lookups.reviewing import review_changelogs, review_look
 from psql_streamer.spark.lookups.table_state import TableState
 from psql_streamer.spark.lookups.version import Version
 from psql_streamer.spark.lookups.views import Views
+from psql_streamer.spark.options import TableRule
 from psql_streamer.spark.plan_tree import Node
 from psql_streamer.spark.rules import Rule
 
@@ -82,6 +83,11 @@ class Lookups:
         self._refresher = Refresher(list(self._read.values()), sources)
         for changelog in self._kept.values():
             changelog.attach(sources, folder)
+
+    def note_rules(self, rules: Mapping[str, TableRule]) -> None:
+        """Which columns rules may use: no version takes the place of another that has lost one of them."""
+        for name, lookup in self._read.items():
+            lookup.find_user = partial(_find_user, rules, name)
 
     def begin_stream(self, source: str, position: Position | None) -> None:
         """See Handler.begin_stream."""
@@ -267,6 +273,15 @@ class Lookups:
                 version = self._kept[name].make_version(moving.state)
                 self._wholes[name] = (moving.state, version)
             return version
+
+
+def _find_user(rules: Mapping[str, TableRule], lookup: str, column: str) -> str | None:
+    """The first rule that may use a column of a lookup: its text has both names, or it has a function."""
+    for name, rule in rules.items():
+        text = (rule.sql or "").lower()
+        if rule.function is not None or (lookup.lower() in text and column.lower() in text):
+            return name
+    return None
 
 
 def _list_version_numbers(versions: Mapping[str, Version]) -> tuple[int, ...] | None:

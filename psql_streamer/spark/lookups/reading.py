@@ -26,7 +26,7 @@ from psql_streamer.redaction import redact
 from psql_streamer.spark.connect import is_of_a_server
 from psql_streamer.spark.failures import list_causes
 from psql_streamer.spark.lookups.options import FILE_KINDS, LookupOptions
-from psql_streamer.spark.lookups.version import Version
+from psql_streamer.spark.lookups.version import Version, let_go
 from psql_streamer.table_rows import TableReader, TableRows
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def read(options: LookupOptions, spark: SparkSession, sources: Mapping[str, Sour
         raise HandlerUnavailable(f"{options.path} has no file with anything in it", _NOT_WHOLE)
     version = _read_by_spark(options, spark, began, before)
     if before != stamp(options, spark):
-        _let_go(version)
+        let_go(version)
         raise HandlerUnavailable("its files changed while they were read", _NOT_WHOLE)
     return version
 
@@ -212,11 +212,6 @@ def _compares_headers(options: LookupOptions) -> bool:
 def _has_number(column: tuple[int, str]) -> bool:
     number, name = column
     return name.endswith(str(number))
-
-
-def _let_go(version: Version) -> None:
-    if version.frame is not None:
-        version.frame.unpersist()
 
 
 def _list_local(path: Path) -> list[tuple[str, str, int]]:

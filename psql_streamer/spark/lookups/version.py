@@ -42,3 +42,8 @@ class Version:
                 level = self.frame.storageLevel
                 return not (level.useMemory or level.useDisk)
         return False
+
+
+def let_go(version: Version) -> None:
+    if version.frame is not None:
+        version.frame.unpersist()
