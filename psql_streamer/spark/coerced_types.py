@@ -11,6 +11,7 @@ from psql_streamer.model import Column
 from psql_streamer.pgtype import JsonForm, Logical, PgType
 from psql_streamer.spark.coercion import is_nested
 from psql_streamer.spark.nested_columns import find_known_type, parse_types
+from psql_streamer.spark.unusable_types import find_repeated_field
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +85,10 @@ def _is_about_types(error: Exception) -> bool:
 
 def _list_problems(column: Column, written: str, kind: DataType) -> Iterator[str]:
     """What keeps every value of a column from becoming one of a type. written: the type as it is in `coerce`."""
-    yield from _list_problems_of_type(kind)
+    if twice := find_repeated_field(kind):
+        yield f"the struct has two fields named {twice}"
+    if _has_calendar_interval(kind):
+        yield "no event holds an interval of months and days: use string"
     known = find_known_type(column)
     nested = is_nested(written)
     if nested and _OF_LENGTH.search(written):
@@ -113,22 +117,8 @@ def _find_shape(known: PgType) -> str:
     return "struct<...>" if known.form is JsonForm.OBJECT else ""
 
 
-def _list_problems_of_type(kind: DataType) -> Iterator[str]:
-    from pyspark.sql.types import ArrayType, CalendarIntervalType, MapType, StructType
-
-    if isinstance(kind, CalendarIntervalType):
-        yield "no event holds an interval of months and days: use string"
-    elif isinstance(kind, StructType):
-        twice = next((name for name in kind.names if kind.names.count(name) > 1), None)
-        if twice is not None:
-            yield f"the struct has two fields named {twice}"
-        for field in kind.fields:
-            yield from _list_problems_of_type(field.dataType)
-    elif isinstance(kind, ArrayType):
-        yield from _list_problems_of_type(kind.elementType)
-    elif isinstance(kind, MapType):
-        yield from _list_problems_of_type(kind.keyType)
-        yield from _list_problems_of_type(kind.valueType)
+def _has_calendar_interval(kind: DataType) -> bool:
+    return re.search(r"(?:^|[:<,])interval(?=$|[>,])", kind.simpleString()) is not None
 
 
 def _find_other_keys(kind: DataType) -> str | None:

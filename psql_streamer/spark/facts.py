@@ -25,13 +25,15 @@ class RowOrigin(Enum):
 class Field:
     """A column of a rule's result. source: index of the sent column that it is, unchanged, if it is one.
 
-    kind: its Spark type, as `DataType.simpleString` has it. stands_for: the table's column that a step of the rule gave
+    kind: its Spark type, as `DataType.simpleString` has it. twice: the name of two fields of one struct in it.
+    stands_for: the table's column that a step of the rule gave
     this name.
     """
 
     name: str
     source: int | None
     kind: str = ""
+    twice: str = ""
     stands_for: str | None = None
 
 

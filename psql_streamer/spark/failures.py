@@ -38,6 +38,11 @@ _FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
 
+_NO_PACKAGE = ("PACKAGE_NOT_INSTALLED", "UNSUPPORTED_PACKAGE_VERSION")
+
+_OF_CALLS = (TypeError, ValueError, AttributeError, KeyError, IndexError, ImportError, NotImplementedError)
+"""Built-in classes of the exceptions that pyspark raises beside those that it has from the JVM or a server."""
+
 _NO_SPACE = os.strerror(errno.ENOSPC)
 """What Java says of a full disk as well."""
 
@@ -123,9 +128,8 @@ def explain_failure(
         return EngineLost(f"{where}: {happened}", "it is started again", happened, f"ends the Spark JVM ({how})")
     if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
         return _explain_unwritten(where, error.errno, error.filename)
-    if isinstance(error, ParseException | AnalysisException):
-        unclear = _describe_alike_names(columns) if condition == _AMBIGUOUS else ""
-        return HandlerRefused(f"{where}: {_shorten_message(error)}", unclear or "correct the rule in [spark.tables]")
+    if isinstance(error, ParseException | AnalysisException) or is_of_pyspark(error):
+        return _explain_wrong_rule(error, where, condition, columns)
     causes = [condition] if condition else list_causes(error)
     raised = ", because of ".join(causes)
     if not passes or any(name.startswith(_ABOUT_VALUES) for name in causes):
@@ -139,6 +143,31 @@ def explain_failure(
         happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
         return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
     return HandlerUnavailable(f"{where}: Spark ended with {raised}")
+
+
+def _explain_wrong_rule(error: Exception, where: str, condition: str | None, columns: Sequence[str]) -> HandlerRefused:
+    unclear = _describe_alike_names(columns) if condition == _AMBIGUOUS else ""
+    what = f"pyspark raised {describe_pyspark_error(error)}" if is_of_pyspark(error) else _shorten_message(error)
+    return HandlerRefused(f"{where}: {what}", unclear or "correct the rule in [spark.tables]")
+
+
+def is_of_pyspark(error: Exception) -> bool:
+    """Whether pyspark's own code raised it for what it was called with: it comes again with the same call."""
+    from pyspark.errors import PySparkException, UnsupportedOperationException
+
+    if not isinstance(error, PySparkException) or getattr(error, "_origin", None) is not None:
+        return False
+    if isinstance(error, UnsupportedOperationException):  # a Spark Connect server has it with an SQLSTATE
+        return error.getSqlState() is None
+    return isinstance(error, _OF_CALLS)
+
+
+def describe_pyspark_error(error: Exception) -> str:
+    """Its condition, as its text may quote values; of a package that is not there the text."""
+    condition = str(getattr(error, "getCondition", lambda: None)() or type(error).__name__)
+    if not condition.endswith(_NO_PACKAGE):
+        return condition
+    return str(error).strip().rstrip(".")
 
 
 def _explain_failed_rows(error: Exception, where: str, raised: str) -> RowsFailed:

@@ -20,6 +20,7 @@ from psql_streamer.spark.result_fields import Layout, make_layout
 from psql_streamer.spark.rules import Rule
 from psql_streamer.spark.splitting import UNKNOWN, Splitting, read_splitting
 from psql_streamer.spark.stated import collect_stated_facts
+from psql_streamer.spark.unusable_types import find_repeated_field
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,6 +112,7 @@ class Lineages:
                         field.name,
                         field.metadata.get(ORIGIN),
                         field.dataType.simpleString(),
+                        find_repeated_field(field.dataType),
                         rule.steps.find_original(field.name),
                     )
                     for field in result.schema.fields

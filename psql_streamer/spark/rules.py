@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.model import Relation
+from psql_streamer.spark.failures import describe_pyspark_error, is_of_pyspark
 from psql_streamer.spark.masking import make_masking
 from psql_streamer.spark.metadata import RECORD_HEADERS
 from psql_streamer.spark.options import OnError, TableRule
@@ -27,6 +28,8 @@ VIEW = "changes"
 
 _WITHOUT_ENGINE = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
 """The conditions of what pyspark raises for want of a JVM, or of a session on a Spark Connect server."""
+
+_LIBRARIES = ("/pyspark/", "/py4j/")
 
 Value = TypeVar("Value")
 
@@ -90,11 +93,11 @@ class Rule:
             result = function(changes)
         except Exception as error:
             self._refuse_stopped(changes)
-            if isinstance(error, PySparkException):
+            if isinstance(error, PySparkException) and not is_of_pyspark(error):
                 raise
+            raised = describe_pyspark_error(error) if is_of_pyspark(error) else type(error).__name__
             raise HandlerRefused(
-                f"the function of [spark.tables] {self.name!r} raised {type(error).__name__}{_describe_place(error)}",
-                "correct it",
+                f"the function of [spark.tables] {self.name!r} raised {raised}{_describe_place(error)}", "correct it"
             ) from None
         self._refuse_stopped(changes)
         if not hasattr(result, "toArrow"):
@@ -157,7 +160,9 @@ def _describe_place(error: Exception) -> str:
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f" at {error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    own = [frame for frame in frames if not any(library in frame.filename for library in _LIBRARIES)]
+    at = (own or frames)[-1:]
+    return f" at {at[0].filename}:{at[0].lineno}" if at else ""
 
 
 def _lacks_engine(error: Exception) -> bool:

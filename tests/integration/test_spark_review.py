@@ -36,6 +36,52 @@ def no_rows(df: Any) -> Any:
     raise KeyError(df.columns[0])
 
 
+def asks_a_column(df: Any) -> Any:
+    """A function that takes a column for a value."""
+    return df.where("true") if df["id"] > 3 else df
+
+
+def makes_rows(df: Any) -> Any:
+    """A function that makes rows which do not fit the type that it names."""
+    return df.sparkSession.createDataFrame([("secretvalue",)], "a int")
+
+
+def adds_a_number(df: Any) -> Any:
+    """A function that gives a number for a column."""
+    return df.withColumn("a", 5)
+
+
+@pytest.mark.parametrize("function", [asks_a_column, makes_rows, adds_a_number])
+def test_a_function_that_pyspark_cannot_take_is_refused_with_its_line(spark: Any, function: Any) -> None:
+    handler = spark(orders={"function": f"{__name__}:{function.__name__}"})
+    (found,) = told(handler.review(SHOP))
+    assert found.startswith("error: the function of [spark.tables] 'orders' raised ")
+    assert f"at {__file__}:{function.__code__.co_firstlineno + 2}: correct it" in found
+    assert "secretvalue" not in found
+    with pytest.raises(HandlerRefused, match="the function of"):
+        handler.handle(batch(shop()))
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("named_struct('a', 1, 'a', 2)", "the column s has a struct with two fields named a"),
+        ("map(1, array(named_struct('a', named_struct('b', 1, 'b', 2))))", "has a struct with two fields named b"),
+        ("make_interval(1, 2, 3)", "the column s is of type interval, and events have no INTERVAL"),
+        ("array(INTERVAL '1' MONTH)", "is of type array<interval month>, and events have no INTERVAL"),
+        ("INTERVAL '1-2' YEAR TO MONTH", "is of type interval year to month, and events have no INTERVAL"),
+        ("st_geogfromwkb(X'0101000000000000000000F03F0000000000000040')", "and events have no GEOGRAPHY"),
+    ],
+)
+def test_a_column_of_a_type_that_no_event_holds_is_refused(spark: Any, value: str, why: str) -> None:
+    handler = spark(orders={"sql": f"SELECT *, {value} AS s FROM changes"})
+    (found,) = told(handler.review(SHOP))
+    assert found.startswith("error: public.orders, rule 'orders': the column s ")
+    assert why in found
+    with pytest.raises(HandlerRefused, match="the column s "):
+        handler.handle(batch(shop()))
+
+
 def test_rules_that_fit_are_passed_over_in_silence(spark: Any) -> None:
     rules = {
         "public.orders": {"coerce": {"meta": "struct<a: int>"}, "sql": "SELECT *, meta.a AS a FROM changes"},
