@@ -33,11 +33,15 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that `check` found: what is wrong, and the command or setting that mends it."""
+    """Something that `check` found: what is wrong, and the command or setting that mends it.
+
+    alone: an error beside which the rest can be looked at.
+    """
 
     severity: Severity
     problem: str
     remedy: str
+    alone: bool = False
 
     def __str__(self) -> str:
         return f"{self.severity.value}: {self.problem}: {self.remedy}"

@@ -146,7 +146,7 @@ def _check_handler(
     handlers = [handler for _, of_sink in sinks for handler in of_sink]
     findings: list[Finding] = []
     yield from _note_findings(handlers[0].check(), findings)
-    if _has_no_errors(findings):
+    if _has_no_errors(finding for finding in findings if not finding.alone):
         try:
             yield from _review_part(f"handler.{name}", sinks, published)
         finally:

@@ -167,7 +167,7 @@ def describe_pyspark_error(error: Exception) -> str:
     condition = str(getattr(error, "getCondition", lambda: None)() or type(error).__name__)
     if not condition.endswith(_NO_PACKAGE):
         return condition
-    return str(error).strip().rstrip(".")
+    return f"{condition} ({str(error).strip().removeprefix(f'[{condition}] ').rstrip('.')})"
 
 
 def _explain_failed_rows(error: Exception, where: str, raised: str) -> RowsFailed:

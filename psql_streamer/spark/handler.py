@@ -83,6 +83,7 @@ class SparkHandler(Handler):
         self._lookups = Lookups(self._options.lookups)
         self._pool: SessionPool | None = None
         self._own_rules: Mapping[str, TableRule] = {}
+        self._broken: frozenset[str] = frozenset()  # rules that a review goes without
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
@@ -132,13 +133,9 @@ class SparkHandler(Handler):
         yield from check_files(self._options)
         put_on_path(self._options)
         for name, rule in ((name, rule) for name, rules in self._options.tables.items() for rule in rules):
-            try:
-                with connect_mode(self._options.remote is not None):
-                    Rules({name: rule})
-            except EngineNeeded:
-                continue  # `review` has one
-            except HandlerRefused as error:
-                yield Finding(Severity.ERROR, error.what, error.remedy)
+            error = self._find_broken_function(name, rule)
+            if error is not None:
+                yield Finding(Severity.ERROR, error.what, error.remedy, alone=True)
 
     def review(self, published: Published) -> Iterable[Finding]:
         """See Handler.review: rules that fit no table, and what Spark's analysis says of the others."""
@@ -152,6 +149,9 @@ class SparkHandler(Handler):
         yield from review_names(self._own_rules, tables, everywhere)
         if not self._own_rules:
             return
+        if self._pool is None:  # `check` has told of those whose function is broken: the others are looked at
+            found = {name: self._find_broken_function(name, rule) for name, rule in self._own_rules.items()}
+            self._broken = frozenset(name for name, error in found.items() if error is not None)
         spark = self._revive_engine()
         modules, cluster = self._options.function_modules, self._session.cluster
         missing = find_missing(spark, modules, cluster.name) if modules and cluster is not None else None
@@ -164,6 +164,7 @@ class SparkHandler(Handler):
 
     def start(self) -> None:
         """Start the JVM (some seconds), or connect; again after HandlerUnavailable. No rules, no engine."""
+        self._broken = frozenset()
         self._own_rules = self._options.select_rules(self.sink)
         self._portions = Portions(self._own_rules.values())
         if not self._own_rules:
@@ -323,8 +324,20 @@ class SparkHandler(Handler):
             return combine(self._run_joined(batch, spark, join_changes([changes])) for changes in one.members)
         return combine(run(self._runner, piece) for piece in pieces)
 
+    def _find_broken_function(self, name: str, rule: TableRule) -> HandlerRefused | None:
+        """Why a rule's function cannot be had, if that can be said without Spark."""
+        try:
+            with connect_mode(self._options.remote is not None):
+                Rules({name: rule})
+        except EngineNeeded:
+            return None  # `review` has one
+        except HandlerRefused as error:
+            return error
+        return None
+
     def _make_rules(self) -> Rules:
-        return Rules(self._own_rules, self._options.on_error, self._options.mask_secret)
+        rules = {name: rule for name, rule in self._own_rules.items() if name not in self._broken}
+        return Rules(rules, self._options.on_error, self._options.mask_secret)
 
     def _is_ruled(self, shape: Shape) -> bool:
         return not self._rules.find(shape.relation).identity

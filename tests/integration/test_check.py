@@ -156,6 +156,26 @@ def test_rules_are_held_against_the_tables_that_are_there(
     assert "UNRESOLVED_COLUMN" in unresolved["problem"]
 
 
+def test_a_function_that_cannot_be_imported_does_not_keep_check_from_the_other_rules(
+    file: Path, shop: Database, capsys: pytest.CaptureFixture[str], engine: SparkHandler
+) -> None:
+    shop.execute("CREATE TABLE lines (id int PRIMARY KEY)")
+    shop.execute("ALTER PUBLICATION shop ADD TABLE lines")
+    file.write_text(
+        f"""{file.read_text()}
+        [spark]
+        master = "local[2]"
+        [spark.tables.orders]
+        function = "nowhere_at_all:mask"
+        [spark.tables.lines]
+        sql = "SELECT nothing FROM changes"
+        """
+    )
+    function, unresolved = findings(file, capsys, 3)
+    assert "'nowhere_at_all:mask' cannot be imported" in function["problem"]
+    assert unresolved["problem"].startswith("public.lines, rule 'lines': [UNRESOLVED_COLUMN")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "said"),
