@@ -59,6 +59,9 @@ _DEATHS = 2
 
 _MOST_TABLES_NAMED = 3
 
+_SLOW_SECONDS = 5.0
+"""After this /status tells which rows Spark has."""
+
 _NO_RULES = "no rules in [spark.tables]: nothing goes through Spark, and none is started"
 
 
@@ -88,6 +91,7 @@ class SparkHandler(Handler):
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
         self._engine = ""
+        self._in_spark: tuple[float, str] | None = None  # since when, and what
         self._state = Status(True, "not started")
 
     @property
@@ -191,11 +195,14 @@ class SparkHandler(Handler):
             self._lookups.keep()
             return batch
         began = time.monotonic()
+        self._in_spark = began, _describe_rows(ruled)
         try:
             done = self._run_rules_or_give_up(batch, ruled)
         except HandlerError as error:
             self._state = Status(False, str(error))
             raise
+        finally:
+            self._in_spark = None
         self._trouble = None
         self._lookups.keep()
         self._note(ruled, done, time.monotonic() - began)
@@ -232,8 +239,9 @@ class SparkHandler(Handler):
         cluster = self._session.cluster
         if cluster is not None and cluster.missing is not None:
             return Status(False, cluster.missing)
-        state, lookups = self._state, self._lookups.describe()
-        return Status(state.ok and self._lookups.well, f"{state.reason}; {lookups}") if lookups else state
+        state = self._state
+        parts = [state.reason, self._lookups.describe(), self._describe_slow_batch()]
+        return Status(state.ok and self._lookups.well, "; ".join(part for part in parts if part))
 
     def stats(self) -> Stats:
         """The numbers of Counts, and of each lookup; of an application on a cluster `executors` as well."""
@@ -417,10 +425,20 @@ class SparkHandler(Handler):
         self._counts.add("batches")
         self._counts.add("rows", rows)
         self._counts.add("dead_lettered", aside)
-        others = f" and {len(ruled) - 1} more" if len(ruled) > 1 else ""
         put_aside = f", {aside} of them put aside" if aside else ""
-        what = f"{rows} rows of {ruled[0].relation}{others} in {seconds * 1000:.0f} ms{put_aside}"
+        what = f"{_describe_rows(ruled)} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")
+
+    def _describe_slow_batch(self) -> str:
+        """What to say of rows that are in Spark for a while; empty otherwise."""
+        began, what = self._in_spark or (time.monotonic(), "")
+        seconds = time.monotonic() - began
+        return f"{what} have been in Spark for {seconds:.0f} s" if seconds >= _SLOW_SECONDS else ""
+
+
+def _describe_rows(ruled: Sequence[Changes]) -> str:
+    others = f" and {len(ruled) - 1} more" if len(ruled) > 1 else ""
+    return f"{sum(map(len, ruled))} rows of {ruled[0].relation}{others}"
 
 
 def _replace_ruled(

@@ -25,9 +25,11 @@ import pytest
 
 from psql_streamer.errors import HandlerError, HandlerRefused, StreamerError
 from psql_streamer.interfaces import Status
+from psql_streamer.spark import handler as handler_module
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.last_words import describe_exit, find_last_words
 from psql_streamer.spark.options import SparkOptions
+from tests.source_at_work import wait_for
 from tests.spark_changes import EVERY, INSERT, batch, changes, only, shop, values
 
 
@@ -110,6 +112,30 @@ def test_a_table_that_no_rule_fits_does_not_go_to_spark(spark: Any) -> None:
     alone = batch(others)
     assert handler.handle(alone) is alone
     assert handler.stats()["batches"] == 1
+
+
+_LET_GO = threading.Event()
+
+
+def waits(df: Any) -> Any:
+    """A function that takes as long as the test wants."""
+    assert _LET_GO.wait(30)
+    return df
+
+
+def test_the_status_names_the_rows_that_are_in_spark_for_long(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler_module, "_SLOW_SECONDS", 0.1)
+    _LET_GO.clear()
+    handler = spark(orders={"function": f"{__name__}:waits"})
+    running = threading.Thread(target=handler.handle, args=(batch(shop()),))
+    running.start()
+    try:
+        wait_for(lambda: "4 rows of public.orders have been in Spark for" in handler.status().reason, "it to be told")
+        assert handler.status().ok, "it may be a slow rule"
+    finally:
+        _LET_GO.set()
+        running.join()
+    assert "have been in Spark" not in handler.status().reason
 
 
 def test_the_status_tells_the_engine_the_last_batch_and_why_one_failed(spark: Any) -> None:
