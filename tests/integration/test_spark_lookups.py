@@ -219,6 +219,16 @@ def test_a_refresh_that_fails_keeps_the_version_that_is_there_and_is_told(
     assert segments_of(handler) == [b"back", None, None]
 
 
+def test_a_column_of_a_lookup_that_a_where_names_is_kept_as_well(with_lookups: Any, csv: Path) -> None:
+    rule = {"where": "customer IN (SELECT name FROM segments WHERE segment = 'gold')"}
+    handler = with_lookups(of_csv(csv, refresh="50ms"), orders=rule)
+    before = len(handler.handle(batch(shop())))
+    replace(csv, "name,since\nann,2020\n")
+    refusal = "now has no column segment, which the rule 'orders' may use"
+    until(lambda: refusal in handler.status().reason, "the file to be refused")
+    assert len(handler.handle(batch(shop()))) == before
+
+
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 def test_a_version_that_lacks_a_column_which_a_rule_names_does_not_take_the_place_of_the_one_before(
     with_lookups: Any, tmp_path: Path, kind: str

@@ -278,7 +278,7 @@ class Lookups:
 def _find_user(rules: Mapping[str, TableRule], lookup: str, column: str) -> str | None:
     """The first rule that may use a column of a lookup: its text has both names, or it has a function."""
     for name, rule in rules.items():
-        text = (rule.sql or "").lower()
+        text = f"{rule.sql or ''} {rule.where or ''}".lower()
         if rule.function is not None or (lookup.lower() in text and column.lower() in text):
             return name
     return None
