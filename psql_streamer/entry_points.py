@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from contextlib import suppress
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -76,11 +77,21 @@ def _look_up_entry_point(kind: Kind, name: str) -> EntryPoint:
         return EntryPoint(name, name, kind.group)
     found = _read_entry_points(kind).get(name, ())
     if not found:
-        raise NameRefused(f"is not a known {kind}{suggest_nearest(name, list_names(kind))}")
+        raise NameRefused(f"is not a known {kind}{_suggest_name(kind, name)}")
     if len(found) > 1:
         classes = " or ".join(sorted(point.value for point in found))
         raise NameRefused(f"is a {kind} of several packages: write {classes} in its place")
     return found[0]
+
+
+def _suggest_name(kind: Kind, name: str) -> str:
+    """What to say after a name that is not known. Classes of sources and sinks say by `also_called` who is meant."""
+    word = re.sub("[^a-z]", "", name.lower())
+    for known in list_names(kind) if kind in (Kind.SOURCE, Kind.SINK) else ():
+        with suppress(NameRefused):  # another one may be meant
+            if word in getattr(import_class(kind, known, object), "also_called", ()):
+                return f"; did you mean {known}?"
+    return suggest_nearest(name, list_names(kind))
 
 
 @cache

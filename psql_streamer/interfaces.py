@@ -142,6 +142,8 @@ class Source(ABC):
     """
 
     Options: ClassVar[type[SourceOptions]]
+    also_called: ClassVar[tuple[str, ...]] = ()
+    """What somebody may write for its name who means it: products that it reads, in lower-case letters."""
     no_snapshots: ClassVar[str] = "take the rows that are there by other means"
     """What to do where snapshots are refused."""
     no_keys: ClassVar[str] = ""
@@ -569,6 +571,8 @@ class Sink(ABC):
     """
 
     Options: ClassVar[type[SinkOptions]]
+    also_called: ClassVar[tuple[str, ...]] = ()
+    """What somebody may write for its name who means it: products that it writes to, in lower-case letters."""
 
     def __init__(self, name: str, options: SinkOptions) -> None:
         self.name = name

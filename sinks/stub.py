@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from typing import ClassVar
 
 from psql_streamer.interfaces import Finding, Sink, Status
 from psql_streamer.model import Batch, Stats
@@ -25,6 +26,7 @@ class StubDiscardSink(Sink):
     """Counts and discards. `debug` logs a line per batch, `verbose` one per table and action; never row values."""
 
     Options = StubOptions
+    also_called: ClassVar[tuple[str, ...]] = ("none", "null", "discard", "devnull", "blackhole")
 
     def __init__(self, name: str, options: SinkOptions) -> None:
         super().__init__(name, options)
@@ -78,6 +80,8 @@ class StubDiscardSink(Sink):
 
 class StubLogSink(StubDiscardSink):
     """As StubDiscardSink, with a line per batch always."""
+
+    also_called: ClassVar[tuple[str, ...]] = ("stdout", "console", "log", "print")
 
     def __init__(self, name: str, options: SinkOptions) -> None:
         super().__init__(name, options)

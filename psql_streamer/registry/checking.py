@@ -19,4 +19,4 @@ def find_problems(options: RegistryOptions) -> Iterator[Finding]:
         return
     severity = Severity.ERROR if len(problems) == len(options.url) else Severity.WARNING
     for problem in problems:
-        yield Finding(severity, f"no answer from the schema registry {problem}", LOOK_AT_URL)
+        yield Finding(severity, f"no usable answer from the schema registry {problem}", LOOK_AT_URL)

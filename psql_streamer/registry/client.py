@@ -60,7 +60,7 @@ class RegistryClient:
                 return found
         if missing is not None:
             raise missing
-        raise RegistryUnavailable(f"no answer from the schema registry {'; '.join(problems)}", LOOK_AT_URL)
+        raise RegistryUnavailable(f"no usable answer from the schema registry {'; '.join(problems)}", LOOK_AT_URL)
 
     def find_problems(self) -> Sequence[str]:
         """What is wrong with each of the servers. Raises RegistryRefused."""

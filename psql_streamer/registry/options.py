@@ -7,6 +7,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
+from psql_streamer.named_files import find_unreadable
 from psql_streamer.options import PartOptions, PositiveDuration, refuse_longer_than
 
 
@@ -82,4 +83,6 @@ class RegistryOptions(PartOptions):
             raise ValueError("key has no certificate: set certificate")
         if (self.ca or self.certificate) and any(url.scheme == "http" for url in self.addresses):
             raise ValueError("ca, certificate and key are for https, and a url begins with http:")
+        if problems := "; ".join(find_unreadable({"ca": self.ca, "certificate": self.certificate, "key": self.key})):
+            raise ValueError(problems)
         return self

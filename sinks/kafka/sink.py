@@ -60,6 +60,7 @@ class KafkaSink(Sink):
     """
 
     Options = KafkaSinkOptions
+    also_called = ("redpanda", "confluent", "kafkaconnect", "msk")
 
     def __init__(self, name: str, options: KafkaSinkOptions, encoder: Encoder | None = None) -> None:
         super().__init__(name, options)

@@ -66,6 +66,7 @@ class KafkaSource(Source):
     """A member of a consumer group. Its position is the offset of each partition; the group's offsets follow it."""
 
     Options: ClassVar[type[SourceOptions]] = KafkaSourceOptions
+    also_called = ("redpanda", "confluent", "debezium", "msk")
     first_start = "at the offsets of its group, and of partitions that have none at startAt"
     no_snapshots: ClassVar[str] = (
         "to read its topics again, stop all instances and set the group's offsets back (kafka-consumer-groups.sh "

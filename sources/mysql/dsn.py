@@ -30,6 +30,13 @@ class Address:
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
+    def list_tls_files(self) -> dict[str, str | None]:
+        """Parameter -> the file that it names, of those that a session makes use of."""
+        if self.ssl_mode == "DISABLED" or (self.ssl_mode == "PREFERRED" and self.ssl_cert is None):
+            return {}
+        own = {"ssl-cert": self.ssl_cert, "ssl-key": self.ssl_key} if self.ssl_cert is not None else {}
+        return {"ssl-ca": self.ssl_ca, **own}
+
     def make_tls_arguments(self) -> dict[str, Any]:
         """What PyMySQL's connect takes. OSError and ssl.SSLError when a file cannot be used."""
         if self.ssl_mode == "DISABLED":

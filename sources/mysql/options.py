@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
+from psql_streamer.named_files import find_unreadable
 from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions
 from psql_streamer.table_patterns import TablePatterns
 from sources.mysql.dsn import Address, parse_dsn
@@ -28,7 +29,9 @@ def _as_list(value: object) -> object:
 
 
 def _check_dsn(value: SecretStr) -> SecretStr:
-    parse_dsn(value.get_secret_value())
+    address = parse_dsn(value.get_secret_value())
+    if problems := "; ".join(find_unreadable(address.list_tls_files())):
+        raise ValueError(problems)
     return value
 
 

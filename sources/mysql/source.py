@@ -88,6 +88,7 @@ class MysqlSource(Source):
     """Streams as a replica does. The source's own thread reads the socket: while it is busy, the server waits."""
 
     Options: ClassVar[type[SourceOptions]] = MysqlOptions
+    also_called = ("mariadb", "maria", "percona", "binlog")
     gives_transaction_metadata = True
     override_key = "positionOverride"
     first_start = "at the end of the binary log"

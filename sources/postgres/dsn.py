@@ -17,6 +17,12 @@ _TCP = {
     "tcp_user_timeout": "30000",
 }
 
+_MESSAGES = {
+    # A warning tells of changes that are left out. Nothing below it comes: while it connects, libpq writes it to
+    # stderr, past the log.
+    "client_min_messages": "warning",
+}
+
 _LEAST_CONNECT_SECONDS = 2
 """libpq counts whole seconds, and takes 1 for 2."""
 
@@ -28,7 +34,8 @@ def build_session_dsn(dsn: str, timeout: float, settings: Mapping[str, str], **m
     role, the database and the dsn. more: libpq's parameters; they win over the dsn's.
     """
     given = parse_dsn(dsn)
-    options = " ".join([given.get("options", ""), *(f"-c {name}={value}" for name, value in settings.items())])
+    all_settings = {**settings, **_MESSAGES}
+    options = " ".join([given.get("options", ""), *(f"-c {name}={value}" for name, value in all_settings.items())])
     connect_timeout = str(max(_LEAST_CONNECT_SECONDS, round(timeout)))
     ours = {"options": options.strip(), "client_encoding": "UTF8", "connect_timeout": connect_timeout, **more}
     watched = {} if "service" in given else {name: value for name, value in _TCP.items() if name not in given}

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.lsn import NO_LSN, Lsn
+from psql_streamer.named_files import find_unreadable
 from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOption, SnapshotOptions
 
@@ -39,10 +40,19 @@ _LsnOption = Annotated[Lsn, BeforeValidator(_parse_lsn)]
 _NO_DSN = "is not a libpq connection string"
 _WRITE_DSN = "write host=... dbname=... user=..., values with spaces in single quotes"
 
+_VERIFYING = ("verify-ca", "verify-full")
+_ROOTS_OF_SYSTEM = "system"
+"""In place of a file's name (PostgreSQL documentation, "libpq: Parameter Key Words")."""
+
 
 def _require_connection_string(value: SecretStr) -> SecretStr:
     if not _is_dsn(value.get_secret_value()):
         raise ValueError(f"{_NO_DSN}: {_WRITE_DSN}")
+    given = parse_dsn(value.get_secret_value())
+    # With any other sslmode libpq does without the file.
+    if given.get("sslmode") in _VERIFYING and given.get("sslrootcert") != _ROOTS_OF_SYSTEM:
+        for problem in find_unreadable({"sslrootcert": given.get("sslrootcert")}):
+            raise ValueError(problem)
     return value
 
 

@@ -44,8 +44,6 @@ _PINNED = {
     # A session that only streams must not be ended by limits made for queries.
     "statement_timeout": "0",
     "idle_session_timeout": "0",
-    # A warning tells of changes that are left out.
-    "client_min_messages": "warning",
 }
 
 

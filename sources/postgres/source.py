@@ -73,6 +73,7 @@ class PostgresSource(Source):
     """Streams from one slot. Reading happens in a process of its own (sources.postgres.reader), decoding here."""
 
     Options: ClassVar[type[SourceOptions]] = PostgresOptions
+    also_called = ("postgresql", "pg", "pgsql", "psql", "pgoutput", "wal")
     gives_transaction_metadata = True
     override_key = "walPositionOverride"
     first_start = "where its slot is"

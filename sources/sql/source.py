@@ -63,6 +63,7 @@ class SqlSource(Source):
     """Polls tables, each with a cursor of its own, in the order of its key."""
 
     Options: ClassVar[type[SourceOptions]] = SqlOptions
+    also_called = ("jdbc", "odbc", "sqlalchemy", "sqlite", "oracle", "mssql", "sqlserver", "database", "polling")
     first_start = "at startAt"
     no_snapshots: ClassVar[str] = (
         'to read its tables from their first row again, set startAt = "beginning", stop the service and forget the '

@@ -141,7 +141,7 @@ def test_a_batch_that_cannot_be_encoded_yet_costs_and_repeats_none_of_the_others
             if batch is BATCHES[1]:
                 self.attempts += 1
                 if self.attempts < 3:
-                    raise SinkUnavailable("no answer from the schema registry")
+                    raise SinkUnavailable("no usable answer from the schema registry")
             return super().encode(batch)
 
     rows: list[list[Row]] = [[("late", b"k", b"%d %d" % (batch, i)) for i in range(50)] for batch in range(3)]

@@ -288,8 +288,12 @@ def test_a_certificate_of_another_authority_is_refused(mysql: EmbeddedMysql, tmp
         other = mysql.data_dir / "client-cert.pem"
         with pytest.raises(SourceRefused, match=r"no TLS session with .*check ssl-mode"):
             source_of(schema, dsn=dsn_of(schema, "root", "", f"?ssl-ca={other}")).start(None)
+        gone = tmp_path / "gone.pem"
+        gone.touch()
+        source = source_of(schema, dsn=dsn_of(schema, "root", "", f"?ssl-ca={gone}"))
+        gone.unlink()
         with pytest.raises(SourceRefused, match="no TLS session"):
-            source_of(schema, dsn=dsn_of(schema, "root", "", f"?ssl-ca={tmp_path}/none.pem")).start(None)
+            source.start(None)
 
 
 def test_a_server_id_that_is_the_servers_own_is_refused(every_schema: Schema) -> None:

@@ -131,7 +131,7 @@ def test_a_variable_in_place_of_a_value_that_cannot_expand(tmp_path: Path) -> No
         ("SOURCE__DB1__BATCH_SIZE", "-5", ": -5 is not allowed: must be greater than 0"),
         ("SOURCE__DB1__BATCHSIZ", "5", ": unknown key batchsiz; did you mean batchSize?"),
         ("HTTP__PORT", "5", ": http is not a table of settings"),
-        ("SOURCE__DB1__TYPE", "pg", ': "pg" is not a known source; known: kafka, mysql, postgres, sql'),
+        ("SOURCE__DB1__TYPE", "pg", ': "pg" is not a known source; did you mean postgres?'),
     ],
 )
 def test_a_problem_names_the_variable(tmp_path: Path, name: str, value: str, expected: str) -> None:

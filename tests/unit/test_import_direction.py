@@ -44,6 +44,7 @@ TIERS = [
         "psql_streamer.event_reader",
         "psql_streamer.events",
         "psql_streamer.name_counts",
+        "psql_streamer.named_files",
         "psql_streamer.nearest",
         "psql_streamer.pgoutput",
         "psql_streamer.pgtypes",
