@@ -8,12 +8,13 @@ import logging
 import os
 import platform
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from psql_streamer import __version__, logs
+from psql_streamer import __version__, logs, starting_signals
 from psql_streamer.commands import capture_arguments, snapshot_arguments, trial_arguments
 from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
@@ -46,9 +47,13 @@ override single keys, with or without a file.
 DEMO_SOURCES = ("postgres", "kafka", "mysql", "sql")
 """As the demo has them, which is not imported for this."""
 
+_LAST_MESSAGE_SECONDS = 0.5
+"""The time that a last message may take."""
+
 _LIBRARIES = ("pyarrow", "pyspark", "confluent-kafka", "psycopg2-binary", "lmdb")
 
 _log = logging.getLogger("psql_streamer.cli")
+_service_log = logging.getLogger("psql_streamer.pipeline")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,9 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_command(arguments: argparse.Namespace) -> int:
     verbosity = getattr(arguments, "verbose", 0) - getattr(arguments, "quiet", 0)
     logs.configure(_log_options(LogOptions(), arguments), verbosity)
+    command = arguments.command or "run"
     try:
+        if command == "run":
+            starting_signals.stop_by_signals(_tell_of_stop)
+        else:
+            starting_signals.release_signals()
         with telling_of_standard_output():
-            return int(_COMMANDS[arguments.command or "run"](arguments, verbosity))
+            return int(_COMMANDS[command](arguments, verbosity))
     except ConfigError as error:
         _complain([redact(problem) for problem in error.problems])
         return BAD_CONFIGURATION
@@ -75,6 +85,14 @@ def _run_command(arguments: argparse.Namespace) -> int:
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _tell_of_stop(signal: str) -> None:
+    """From a handler of a signal: what was interrupted may be writing the log, or wait for whoever reads that."""
+    logs.wait_no_longer()
+    saying = threading.Thread(target=_service_log.info, args=("stopping: %s", signal), name="last words", daemon=True)
+    saying.start()
+    saying.join(_LAST_MESSAGE_SECONDS)
 
 
 def _run(arguments: argparse.Namespace, verbosity: int) -> int:

@@ -12,6 +12,10 @@ import sys
 
 def main() -> int:
     """The console script, and `python -m psql_streamer`."""
+    _prepare()
+    from psql_streamer import starting_signals  # only now: it imports what a folder of the user may hold
+
+    starting_signals.hold_signals()
     return _run("psql_streamer.cli", sys.argv[1:])
 
 
@@ -33,9 +37,13 @@ def list_library_folders() -> set[str]:
     return {library, os.path.join(library, "lib-dynload"), *map(os.path.abspath, packages)}
 
 
-def _run(module: str, arguments: list[str]) -> int:
+def _prepare() -> None:
+    """Before anything is imported. Once: the path's first entry counts as the program's folder."""
     _open_closed_streams()
     put_path_in_order()
+
+
+def _run(module: str, arguments: list[str]) -> int:
     return int(__import__(module, fromlist=["main"]).main(arguments))
 
 
@@ -71,4 +79,5 @@ def _read_pythonpath() -> set[str]:
 
 
 if __name__ == "__main__":
+    _prepare()
     sys.exit(_run(sys.argv[1], sys.argv[2:]))

@@ -65,6 +65,7 @@ TIERS = [
         "psql_streamer.events.options",
         "psql_streamer.interfaces",
         "psql_streamer.launcher",
+        "psql_streamer.starting_signals",
         "psql_streamer.metrics",
         "psql_streamer.registry",
         "psql_streamer.retry_limits",
