@@ -43,7 +43,8 @@ class PickedValues:
     def take(self, at: Places) -> pa.Array:
         """The values at these places, in their order."""
         if self.which is None:
-            return self.arrays[0].take(pa.array(at))
+            # One may have 1 GB, and comes alone then.
+            return self.arrays[0].slice(int(at[0]), 1) if len(at) == 1 else self.arrays[0].take(pa.array(at))
         which = self.which[at]
         ends = list(accumulate(map(len, self.arrays)))
         of_arrays = np.searchsorted(ends, which, side="right")

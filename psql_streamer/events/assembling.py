@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.binary_columns import pack_values
 from psql_streamer.cells import join_arrays
 from psql_streamer.events.plans import number_names
 from psql_streamer.events.records import WHOLE, Records
@@ -116,8 +117,8 @@ def encode_singles(op: Marker, singles: Iterable[Single], timestamps: Timestamps
         table_names,
         tables,
         np.array([one.batch_order for one in each], np.int64),
-        pa.array([one.key for one in each], pa.binary()),
-        pa.array([one.value for one in each], pa.binary()),
+        pack_values([one.key for one in each]),
+        pack_values([one.value for one in each]),
         np.array([one.commit for one in each], np.uint64),
         np.array([one.seq for one in each], np.int64),
         op,

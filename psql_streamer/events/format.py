@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.identity import compute_checksums, convert_given_uuids, make_part_uuids, make_uuids
-from psql_streamer.events.json.json_text import render_name
+from psql_streamer.events.json.json_text import escape_one
 from psql_streamer.events.json.row_json import RowJson
 from psql_streamer.events.per_transaction import Fragment, cache_per_transaction
 from psql_streamer.events.rows import Rows
@@ -278,6 +278,7 @@ def find_commit(message: LogicalMessage, batch: Batch) -> int:
 def render_content_member(content: bytes, field: bytes) -> bytes:
     """Text as it is; bytes that are not UTF-8 as base64, under another name so that nobody mistakes them."""
     try:
-        return b'"%s":%s' % (field, render_name(content.decode()))
+        content.decode()
     except UnicodeDecodeError:
-        return b'"%sBase64":%s' % (field, render_name(base64.b64encode(content).decode()))
+        return b'"%sBase64":"%s"' % (field, base64.b64encode(content))
+    return b'"%s":"%s"' % (field, escape_one(content))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from fastcrc import crc32
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.binary_columns import pack_values
+from psql_streamer.binary_columns import pack_values, read_offsets
 from psql_streamer.model import MYSQL, Index, SourceInfo
 
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
@@ -119,14 +120,15 @@ def render_lsns(lsn: NDArray[np.uint64]) -> pa.Array:
 
 def compute_checksums(texts: pa.Array) -> pa.Array:
     """CRC-32 (as zlib and gzip have it) of each value, as 8 hexadecimal digits."""
+    if len(texts) <= batching.FEW_ROWS:  # which may be large
+        bounds, data = read_offsets(texts).tolist(), memoryview(texts.buffers()[2] or b"")
+        return pack_values([compute_checksum(data[begin:end]) for begin, end in pairwise(bounds)])
     values = texts.to_numpy(zero_copy_only=False).tolist()
-    if len(values) <= batching.FEW_ROWS:
-        return pack_values([compute_checksum(value) for value in values])
     sums = np.fromiter(map(crc32.iso_hdlc, values), ">u4", len(values))
     return _make_binary_array(_render_hex_digits(sums))
 
 
-def compute_checksum(text: bytes) -> bytes:
+def compute_checksum(text: bytes | memoryview) -> bytes:
     """The CRC-32 of one value, as 8 hexadecimal digits."""
     return b"%08x" % crc32.iso_hdlc(text)
 

@@ -63,7 +63,11 @@ class Frames:
 
     def read_body(self, index: int) -> bytes:
         """The pgoutput message at `index`, without its type byte."""
-        return bytes(self.wire.data[int(self.start[index]) + HEADER + 1 : int(self.end[index])])
+        return bytes(self.view_body(index))
+
+    def view_body(self, index: int) -> memoryview:
+        """As read_body, where it lies: it may have 1 GB."""
+        return memoryview(self.wire.data)[int(self.start[index]) + HEADER + 1 : int(self.end[index])]
 
     def read_lsns(self, at: Index) -> NDArray[np.uint64]:
         return self.wire.read_u64(self.start[at] + 6)

@@ -320,7 +320,7 @@ class Decoder:
         if self._open is None:
             self._advance_idle(frames, kind, last_bound)
         for index in np.flatnonzero(frames.tag == ord("M")).tolist():
-            message = messages.read_emitted_message(frames.read_body(index))
+            message = messages.read_emitted_message(frames.view_body(index))
             if not message.transactional:
                 # The message's LSN is where its record ends (PostgreSQL source, logicalmsg_decode), which is where a
                 # commit record may begin: from there on the server sends that commit, and not the message.
@@ -433,12 +433,12 @@ def _make_truncates(
 
 def _read_messages(frames: Frames, keep: NDArray[np.bool_], table_seqs: Mapping[int, int]) -> Iterator[LogicalMessage]:
     for index in np.flatnonzero(frames.tag == ord("M")).tolist():
-        message = messages.read_emitted_message(frames.read_body(index))
+        message = messages.read_emitted_message(frames.view_body(index))
         # One outside of a transaction that ends before the start point is not sent again.
         if keep[index] or not message.transactional:
             yield LogicalMessage(
                 message.prefix,
-                message.content,
+                bytes(message.content),
                 int(frames.batch_order[index]),
                 int(frames.seq[index]) if message.transactional else OUTSIDE,
                 message.lsn,

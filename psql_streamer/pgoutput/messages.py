@@ -7,6 +7,7 @@ masses and are read by columns: see decoder and tuples.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as struct_error
@@ -15,6 +16,7 @@ from psql_streamer.errors import ProtocolError
 from psql_streamer.model import Column, Relation, ReplicaIdentity, ReplicationOrigin
 from psql_streamer.pgtype import PostgresType
 
+_NUL = re.compile(rb"\0")
 _KEY_FLAG = 1
 _CASCADE = 1
 _RESTART_IDENTITY = 2
@@ -33,18 +35,18 @@ class TruncateMessage:
 
 @dataclass(frozen=True, slots=True)
 class EmittedMessage:
-    """'M': pg_logical_emit_message."""
+    """'M': pg_logical_emit_message. content: of the body that it was read from, without a copy of a memoryview."""
 
     transactional: bool
     lsn: int
     prefix: str
-    content: bytes
+    content: bytes | memoryview
 
 
 class Reader:
     """Reads fields off one message; whatever does not fit is a ProtocolError that names the message."""
 
-    def __init__(self, kind: str, body: bytes) -> None:
+    def __init__(self, kind: str, body: bytes | memoryview) -> None:
         self._kind = kind
         self._body = body
         self._at = 0
@@ -61,14 +63,14 @@ class Reader:
         return fields
 
     def read_string(self) -> str:
-        end = self._body.find(b"\0", self._at)
-        if end < 0:
+        found = _NUL.search(self._body, self._at)
+        if found is None:
             raise self._make_layout_error()
-        text = self._body[self._at : end].decode("utf-8", "replace")
-        self._at = end + 1
+        text = str(self._body[self._at : found.start()], "utf-8", "replace")
+        self._at = found.end()
         return text
 
-    def take(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes | memoryview:
         piece = self._body[self._at : self._at + size]
         if len(piece) != size:
             raise self._make_layout_error()
@@ -135,7 +137,7 @@ def read_origin(body: bytes) -> ReplicationOrigin:
     return ReplicationOrigin(name, commit_lsn)
 
 
-def read_emitted_message(body: bytes) -> EmittedMessage:
+def read_emitted_message(body: bytes | memoryview) -> EmittedMessage:
     """'M': a logical decoding message."""
     reader = Reader("Message", body)
     flags = reader.read_number(1)

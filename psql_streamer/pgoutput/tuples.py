@@ -78,7 +78,7 @@ def walk(wire: Wire, at: Index, frame_end: Index, widths: Index, name: Callable[
     np.cumsum(widths, out=begins[1:])
     if not len(at):
         return Walked(at, begins, _NO_VALUES, None)
-    if begins[-1] <= batching.FEW_CELLS:
+    if begins[-1] <= batching.FEW_CELLS and len(wire) <= batching.FEW_BYTES:
         return _FewTuples(wire, frame_end.tolist(), name).read(at.tolist(), widths.tolist(), begins)
     return _Walk(wire, at, frame_end, widths, begins, name).run()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
+from psql_streamer.binary_columns import measure_lengths, pack_values
 from psql_streamer.events.records import Records
 from psql_streamer.events.source_fields import choose_fields
 from sinks.kafka.delivery import Delivery, Rejections
@@ -101,7 +102,7 @@ def describe(records: Records, index: int) -> str:
     """Which record it is, without its content."""
     snapshot, part = records.find_snapshot(index), records.find_part(index)
     columns = (records.keys, records.values, *records.headers.values())
-    size = sum(len(column[index].as_py() or b"") for column in columns)
+    size = sum(int(measure_lengths(column.slice(index, 1))[0]) for column in columns)
     return (
         f"a record of {size} bytes from table {records.look_up_table(index)} "
         f"({'' if snapshot is None else f'snapshot {snapshot}, '}"
@@ -144,8 +145,8 @@ def _make_outgoing(topic: str, letters: Sequence[_Letter]) -> Outgoing:
     return Outgoing(
         (topic,),
         np.zeros(len(letters), np.int32),
-        pa.array([letter.key for letter in letters], pa.binary()),
-        pa.array([letter.value for letter in letters], pa.binary()),
+        pack_values([letter.key for letter in letters]),
+        pack_values([letter.value for letter in letters]),
         np.full(len(letters), -1, np.int32),
         {name: pa.array([letter.headers.get(name) for letter in letters], pa.binary()) for name in names},
     )

@@ -25,6 +25,8 @@ _ESCAPES |= {8: rb"\b", 9: rb"\t", 10: rb"\n", 12: rb"\f", 13: rb"\r", ord('"'):
 _SPECIAL = re.compile(rb'[\x00-\x1f"\\]')
 _BINARY = pa.binary()
 _EMPTY = pa.scalar(b"", _BINARY)
+_QUOTING = (ord("\\"), ord('"'))
+_SEARCHED_BYTES = 4 << 20
 
 TO_THE_END = np.iinfo(np.int64).max
 """Where a slice of a text ends that leaves nothing over."""
@@ -68,7 +70,11 @@ def escape(texts: pa.Array) -> pa.Array:
 
 def render_quoted(texts: pa.Array) -> Piece:
     """A column of strings."""
-    escaped = escape(texts)
+    return put_in_quotes(escape(texts))
+
+
+def put_in_quotes(escaped: pa.Array) -> Piece:
+    """A column of texts that have nothing to be escaped."""
     if escaped.null_count:
         return Piece(join(b'"', escaped, b'"', nulls=None))
     return Piece(escaped, b'"', b'"')
@@ -76,9 +82,12 @@ def render_quoted(texts: pa.Array) -> Piece:
 
 def quote_one(text: bytes) -> bytes:
     """A string literal of one text."""
-    if _SPECIAL.search(text):
-        text = _SPECIAL.sub(lambda found: _ESCAPES[found[0][0]], text)
-    return b'"%s"' % text
+    return b'"%s"' % escape_one(text)
+
+
+def escape_one(text: bytes) -> bytes:
+    """What stands between its quotes."""
+    return _SPECIAL.sub(lambda found: _ESCAPES[found[0][0]], text) if _SPECIAL.search(text) else text
 
 
 def quote(texts: pa.Array) -> pa.Array:
@@ -199,8 +208,10 @@ def find_escapes(texts: pa.Array) -> list[int]:
     held = read_value_bytes(texts)
     if not len(held):
         return []
-    together = held.tobytes()  # whose search is several times as fast as comparing
-    found = [code for code in (ord("\\"), ord('"')) if code in together]
+    # The search of bytes is several times as fast as comparing; of a very large value there is no second copy at once.
+    pieces = (held[at : at + _SEARCHED_BYTES].tobytes() for at in range(0, len(held), _SEARCHED_BYTES))
+    there = {code for piece in pieces for code in _QUOTING if code in piece}
+    found = [code for code in _QUOTING if code in there]
     return found if held.min() >= 0x20 else found + np.unique(held[held < 0x20]).tolist()
 
 

@@ -326,15 +326,21 @@ class _Writing:
     ) -> pa.Array:
         """The same with one copy of the values: those that others stand in for count as null, and nulls as nothing."""
         values, begins = self._tuples.values, self._tuples.begins
-        pool = [_INSTEAD, *(texts for _, texts in changed)]
+        placed = [one for one in changed if _can_be_placed(*one)]
+        pooled = [one for one in changed if not _can_be_placed(*one)]
+        pool = [_INSTEAD, *(texts for _, texts in pooled)]
         others = np.zeros(len(values), np.int32)
-        self._substitute(others, changed, len(_INSTEAD), 1)
+        self._substitute(others, pooled, len(_INSTEAD), 1)
+        own = others == 0
+        for at, _ in placed:
+            own[at] = False
         behind = np.full(len(values), _NO_TAIL, np.int32)
         behind[begins[1:][begins[1:] > begins[:-1]] - 1] = tails
         members = json_text.join(
             self._known.leads.take(pa.array(np.resize(leads, len(values)))),
-            _mask_others(values, others == 0),
+            _mask_others(values, own),
             pa.concat_arrays(pool).take(pa.array(others)),
+            *(_place_texts(at, texts, len(values)) for at, texts in placed),
             _TAILS.take(pa.array(behind)),
             nulls=b"",
         )
@@ -463,6 +469,21 @@ def _select_picked(picked: PickedValues, at: Index) -> pa.Array:
 
 def _select_values(values: pa.Array, at: Index) -> pa.Array:
     return values if len(at) == len(values) else values.take(pa.array(at))
+
+
+def _can_be_placed(at: Index, texts: pa.Array) -> bool:
+    """Whether they are worth, and fit for, _place_texts."""
+    return json_text.are_long(texts) and not texts.null_count and bool((at[1:] > at[:-1]).all())
+
+
+def _place_texts(at: Index, texts: pa.Array, cells: int) -> pa.Array:
+    """The texts at these places among so many cells, and nothing elsewhere, without a copy: one may have 1 GB."""
+    held = read_offsets(texts)
+    bounds = np.zeros(cells + 1, held.dtype)
+    bounds[0], bounds[at + 1] = held[0], np.diff(held)
+    return pa.Array.from_buffers(
+        texts.type, cells, [None, pa.py_buffer(np.cumsum(bounds, dtype=held.dtype)), texts.buffers()[2]]
+    )
 
 
 def _mask_others(values: pa.Array, chosen: Mask) -> pa.Array:

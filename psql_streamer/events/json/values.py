@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import base64
+from binascii import b2a_base64, unhexlify
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.binary_columns import read_value_bytes
+from psql_streamer.binary_columns import pack_values, read_offsets, read_value_bytes
 from psql_streamer.events.json import json_text
-from psql_streamer.events.json.json_text import TO_THE_END, Piece, Render, join, quote_one, render_quoted
+from psql_streamer.events.json.json_text import TO_THE_END, Piece, Render, join, put_in_quotes, quote_one, render_quoted
 from psql_streamer.events.json.made import render_made_values
 from psql_streamer.events.json.nested import render_arrays, render_objects
 from psql_streamer.events.json.plain_arrays import render_arrays_by_columns
@@ -103,10 +104,14 @@ def _render_embedded(values: pa.Array) -> Piece:
 
 
 def _render_base64(values: pa.Array) -> Piece:
+    """Of `\\x` and digits. A value may have 1 GB of them, so they are read where they are."""
+    bounds, data = read_offsets(values).tolist(), memoryview(values.buffers()[2] or b"")
+    valid = values.is_valid().to_pylist() if values.null_count else repeat(True)
     encoded = [
-        None if text is None else base64.b64encode(bytes.fromhex(text[2:].decode())) for text in _list_objects(values)
+        b2a_base64(unhexlify(data[begin + 2 : end]), newline=False) if is_there else None
+        for begin, end, is_there in zip(bounds, bounds[1:], valid)  # noqa: B905 - a repetition has no end
     ]
-    return render_quoted(pa.array(encoded, pa.binary()))
+    return put_in_quotes(pack_values(encoded))
 
 
 def _render_timestamps(values: pa.Array) -> Piece:
@@ -184,7 +189,7 @@ def _render_text(value: Any) -> bytes:
         return b"%d" % value
     if isinstance(value, Decimal) and value.is_finite():
         return format(value, "f").encode()
-    return json_text.render_name(value.isoformat() if hasattr(value, "isoformat") else str(value))
+    return quote_one((value.isoformat() if hasattr(value, "isoformat") else str(value)).encode())
 
 
 def _list_objects(values: pa.Array) -> list[bytes | None]:
