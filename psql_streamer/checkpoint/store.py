@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ _FORMAT_KEY = b"format"
 _LINEAGE = "lineage:"
 _DATABASES = 5
 _MODE = 0o600
+_FOLDER_MODE = 0o700
 _LOCK_BYTES = 8192
 """What LMDB maps of its lock file: a head, and a slot for each of 126 readers (LMDB source, mdb_env_setup_locks)."""
 
@@ -369,9 +370,15 @@ class Store:
         return self._environment
 
     def _put_back(self) -> str:
-        """Write all that the removed file holds to one of its name, on disk; what there is to do then."""
+        """Write all that the removed file holds to one of its name, on disk; what there is to do then.
+
+        Its folder may be gone, too. It is made anew; one above it may have been a mounted disk, and is not.
+        """
         copy = self._path.with_name(self._path.name + "-copy")
         try:
+            with suppress(FileExistsError):
+                copy.parent.mkdir(mode=_FOLDER_MODE)
+                _sync(copy.parent.parent)
             copy.unlink(missing_ok=True)
             self._environment.copy(str(copy))
             copy.chmod(_MODE)
@@ -379,7 +386,7 @@ class Store:
             copy.rename(self._path)
             _sync(self._path.parent)
         except (lmdb.Error, OSError):
-            return "restore it from a backup, or start without it as for the first time"
+            return f"restore it from a backup. {_explain_first_start()}"
         return "it was written anew, with all that it held"
 
     @contextmanager
@@ -446,9 +453,7 @@ class Store:
     def _make_damaged_error(self, damage: DamagedFile) -> StoreError:
         return StoreError(
             f"lmdb: {self._path} is damaged ({damage}), and the positions in it are lost",
-            "restore it from a backup, or move it away: every source then starts as for the first time. What was "
-            f"changed meanwhile may be missing; ask the running service for all rows "
-            f"({show_command('snapshot', 'start')})",
+            f"restore it from a backup, or move it away. {_explain_first_start()}",
         )
 
     def _decode(self, source: str, value: bytes) -> StoredPosition:
@@ -474,6 +479,13 @@ class Store:
             f'lmdb: the record of source "{source}" in {self._path} cannot be read',
             f"forget it ({show_command('position', 'forget', source)}) or restore the file from a backup",
         )
+
+
+def _explain_first_start() -> str:
+    return (
+        "Without it every source starts as for the first time, and what was changed meanwhile may be missing: ask the "
+        f"running service for all rows then ({show_command('snapshot', 'start')})"
+    )
 
 
 def _identify(path: Path) -> tuple[int, int]:

@@ -150,9 +150,9 @@ class GroupMember:
                 self._look_after(consumer)
                 if self._wait_for_room(consumer):
                     self._polling.poll(consumer, _POLL_SECONDS)
-        except KafkaException as error:
-            state.fail(make_source_error(f"group {self._options.group_id}", error.args[0]))
-        except SourceError as error:
+        except (KafkaException, SourceError) as failed:
+            group = f"group {self._options.group_id}"
+            error = failed if isinstance(failed, SourceError) else make_source_error(group, failed.args[0])
             if self._committing.by_sink and isinstance(error, SourceUnavailable):
                 self._deliver_before(error, consumer)
             state.fail(error)
@@ -175,7 +175,7 @@ class GroupMember:
         self._rebalancing.let_go_of_deleted(state.partitions, _DELETED_SECONDS)
         with suppress(KafkaException), self._pausing.pause(consumer):
             while not (state.has_ended or state.is_drained) and time.monotonic() < deadline:
-                with suppress(SourceError):  # the session ends anyway
+                with suppress(SourceError, KafkaException):  # the session ends anyway
                     self._polling.poll_paused(consumer, _POLL_SECONDS)
 
     def _look_after(self, consumer: Consumer) -> None:

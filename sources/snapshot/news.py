@@ -56,9 +56,9 @@ class News:
         )
 
     def note_table_done(self, run: SnapshotRun, table: TableRun, seconds: float) -> None:
-        """All of its rows were given."""
+        """All of its rows were given. Whether sinks have them is not known here: they are on their way."""
         self._note(
-            logging.INFO, f"snapshot {run.id}: {table.table} is done, {count(table.rows, 'row')} in {seconds:.1f} s"
+            logging.INFO, f"snapshot {run.id}: {table.table} is read, {count(table.rows, 'row')} in {seconds:.1f} s"
         )
 
     def note_end(self, run: SnapshotRun) -> None:

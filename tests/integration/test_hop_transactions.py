@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable, SourceRefused, SourceUnavailable
@@ -190,6 +190,31 @@ def test_a_session_that_ends_waits_for_what_is_on_its_way(kafka: str, topic: str
         write(kafka, topic, [event(6)], 0)
         assert commits(read_rows(source, 1)) == [6]
     assert copied(kafka, topic) == [1, 2, 3, 4, 5]
+
+
+def test_a_session_that_an_error_of_the_client_ends_takes_part_in_rebalances_until_all_is_written(
+    kafka: str, topic: str
+) -> None:
+    for partition in range(2):
+        write(kafka, topic, [event(partition + 1)], partition)
+    with sink_of(kafka, topic) as sink, started(joined(kafka, topic, sink)) as first:
+        batches = read_rows(first, 2)
+        position = batches[-1].position
+        assert first._group is not None
+        first._group._polling.poll = fail_once_more  # type: ignore[method-assign]
+        wait_for(lambda: "went away" in first.status().reason, "the end of the session")
+        with started(source_of(kafka, topic, group=topic)) as second:
+            wait_for(lambda: "rebalance waits" in first.status().reason, "the first instance to drain", 20)
+            sink.write_transaction(transaction(batches, lambda: first.find_consumed_offsets(position)))
+            first.confirm(position)
+            first.stop()
+            wait_for(lambda: len(second.stats()["partitions"]) == 2, "the second instance's share")
+            assert second.read(SECONDS_OF_POLLS) is None
+    assert copied(kafka, topic) == [1, 2]
+
+
+def fail_once_more(*_: object) -> None:
+    raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the brokers went away"))
 
 
 def test_a_session_that_ends_waits_no_longer_than_for_a_rebalance(kafka: str, topic: str) -> None:

@@ -53,8 +53,8 @@ def test_a_snapshot_says_that_it_begins_which_tables_are_done_and_what_it_came_t
     said = [line for line in _lines(caplog, logging.INFO) if " snapshot initial-" in line]
     expected = [
         r"begins: 2 tables, about 1,201 rows",
-        r"public\.[tu] is done, [0-9,]+ rows? in [0-9.]+ s",
-        r"public\.[tu] is done, [0-9,]+ rows? in [0-9.]+ s",
+        r"public\.[tu] is read, [0-9,]+ rows? in [0-9.]+ s",
+        r"public\.[tu] is read, [0-9,]+ rows? in [0-9.]+ s",
         r"is done: 1,201 rows of 2 tables in [0-9.]+ s, 0 rows left out .*, 0 read again",
     ]
     assert len(said) == len(expected)

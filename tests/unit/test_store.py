@@ -132,13 +132,29 @@ def test_a_file_that_is_replaced_while_it_is_in_use_is_told_of_and_left_alone(tm
     assert path.read_bytes() == b"somebody else's"
 
 
-def test_a_file_whose_folder_is_removed_while_it_is_in_use_is_told_of(tmp_path: Path) -> None:
+def test_a_file_whose_folder_is_removed_while_it_is_in_use_is_written_anew_with_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     store = Store(folder / "positions.lmdb")
     store.open()
+    store.put("db1", RECORD)
     shutil.rmtree(folder)
-    with pytest.raises(StoreError, match="was removed while the service runs: restore it"):
+    with pytest.raises(StoreError, match="was removed while the service runs: it was written anew"):
+        store.put("db1", replace(RECORD, override="0/1"))
+    store.close()
+    store.open()
+    assert store.get("db1") == RECORD
+    assert folder.stat().st_mode & 0o777 == 0o700
+    store.close()
+
+
+def test_a_file_that_cannot_be_written_anew_is_told_of_with_what_it_costs(tmp_path: Path) -> None:
+    folder = tmp_path / "above" / "folder"
+    folder.mkdir(parents=True)
+    store = Store(folder / "positions.lmdb")
+    store.open()
+    shutil.rmtree(folder.parent)
+    with pytest.raises(StoreError, match=r"was removed while the service runs: restore it .* may be missing"):
         store.put("db1", RECORD)
     store.close()
 
