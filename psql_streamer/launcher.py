@@ -75,7 +75,14 @@ def _read_pythonpath() -> set[str]:
     """As the module `site` writes them."""
     if sys.flags.ignore_environment:
         return set()
-    return {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    return {_make_absolute(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+
+
+def _make_absolute(entry: str) -> str:
+    try:
+        return os.path.abspath(entry)
+    except FileNotFoundError:  # the working folder was removed, and nothing can be imported from it
+        return entry
 
 
 if __name__ == "__main__":

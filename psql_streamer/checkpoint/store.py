@@ -75,6 +75,8 @@ class Store:
             raise StoreError(
                 f"lmdb: {self._path} is a folder", f'name a file in it: lmdb = "{self._path / "positions"}"'
             )
+        if self._path.exists() and not self._path.is_file():
+            raise StoreError(f"lmdb: {self._path} is a device, a pipe or a socket", "name a file")
         self._claim()
         try:
             if self._path.exists():

@@ -93,6 +93,15 @@ def test_it_imports_nothing_that_a_users_folder_could_hold() -> None:
     assert found.stdout.split() == ["psql_streamer", "psql_streamer.launcher"]
 
 
+def test_a_working_folder_that_was_removed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("PYTHONPATH", "")
+    gone.rmdir()
+    assert launcher._read_pythonpath() == {""}
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_leaves_its_number_to_no_file(tmp_path: Path, closed: str) -> None:
     """What a library prints, or a child, would go into that file."""

@@ -148,6 +148,11 @@ def test_a_file_whose_folder_is_removed_while_it_is_in_use_is_written_anew_with_
     store.close()
 
 
+def test_a_device_is_not_taken_for_a_damaged_file() -> None:
+    with pytest.raises(StoreError, match="/dev/null is a device, a pipe or a socket: name a file"):
+        Store(Path("/dev/null")).open()
+
+
 def test_a_file_that_cannot_be_written_anew_is_told_of_with_what_it_costs(tmp_path: Path) -> None:
     folder = tmp_path / "above" / "folder"
     folder.mkdir(parents=True)
