@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+import psycopg2
 
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Batch, Marker, Position, Relation
@@ -17,6 +19,8 @@ from tests.database import Database
 from tests.flatten import flatten
 from tests.naive_pgoutput import NaiveRow
 from tests.started_source import started
+
+_ACTIVE = "SELECT FROM pg_replication_slots WHERE slot_name = %s AND active"
 
 
 def source_of(database: Database, **options: Any) -> PostgresSource:
@@ -34,8 +38,18 @@ def streaming(
 
     position, shapes: as they are stored; the first start goes where walPositionOverride says.
     """
+    if position is not None:
+        _wait_for_free_slot(database, options.get("replicationSlot", f"s_{database.name}"))
     with started(source_of(database, **options), position, shapes) as source:
         yield source
+
+
+def _wait_for_free_slot(database: Database, slot: str, seconds: float = 5.0) -> None:
+    """The server takes a moment to see that the session before has ended. It may be down, or have another one."""
+    deadline = time.monotonic() + seconds
+    with suppress(psycopg2.OperationalError):
+        while database.query(_ACTIVE, slot) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def start_again(source: PostgresSource, position: Position | None) -> None:

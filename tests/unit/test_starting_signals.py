@@ -43,7 +43,15 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def heard_sighup() -> Iterator[None]:
+    """A process that nohup has started ignores SIGHUP, and so does what it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture
+def start(tmp_path: Path, heard_sighup: None) -> Iterator[Start]:
     """Starts a command that reads the configuration, and waits until it imports."""
     (tmp_path / "slow_part.py").write_text(SLOW)
     (tmp_path / "shop.toml").write_text(CONFIG)
