@@ -172,13 +172,7 @@ def test_wal_without_changes_that_the_promoted_server_does_not_have_is_no_loss(
 ) -> None:
     caplog.set_level("INFO")
     service = Service()
-    with (
-        TcpProxy(pair.primary.port) as proxy,
-        service.started(source := source_of(pair.before, dsn=proxy.dsn(pair.before.dsn))),
-    ):
-        pair.before.execute("INSERT INTO t VALUES (1, 'one')")
-        read_rows_until(service, source, 1)
-        pair.keep_slot()
+    with started_through_proxy(pair, service) as (proxy, source):
         stop_following(pair.standby)
         end = pair.before.value("SELECT pg_current_wal_insert_lsn()::text")
         pair.before.execute("CREATE TABLE of_others (id int); INSERT INTO of_others VALUES (1)")
@@ -221,13 +215,7 @@ def test_a_primary_of_before_that_lives_on_is_left_when_the_address_leads_to_the
     monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.2)
     monkeypatch.setattr(server_watch, "_SESSION_SECONDS", 1.0)
     service = Service()
-    with (
-        TcpProxy(pair.primary.port) as proxy,
-        service.started(source := source_of(pair.before, dsn=proxy.dsn(pair.before.dsn))),
-    ):
-        pair.before.execute("INSERT INTO t VALUES (1, 'one')")
-        read_rows_until(service, source, 1)
-        pair.keep_slot()
+    with started_through_proxy(pair, service) as (proxy, source):
         promote(pair.standby)
         pair.after.execute("INSERT INTO t VALUES (2, 'two')")
         proxy.target = pair.standby.port
@@ -586,6 +574,20 @@ def make_slot_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres) -> None:
 def make_slot_there(database: Database, **options: Any) -> None:
     with started_source.started(source_of(database, **options)):
         pass
+
+
+@contextmanager
+def started_through_proxy(pair: Pair, service: Service) -> Iterator[tuple[TcpProxy, PostgresSource]]:
+    """A source that has read one row of the primary, through an address that may lead elsewhere, and whose slot the
+    standby keeps.
+    """
+    with TcpProxy(pair.primary.port) as proxy:
+        source = source_of(pair.before, dsn=proxy.dsn(pair.before.dsn))
+        with service.started(source):
+            pair.before.execute("INSERT INTO t VALUES (1, 'one')")
+            read_rows_until(service, source, 1)
+            pair.keep_slot()
+            yield proxy, source
 
 
 def read_rows_until(service: Service, source: PostgresSource, count: int) -> None:
