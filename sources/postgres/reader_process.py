@@ -50,7 +50,7 @@ class ReaderProcess:
         self._is_interrupted = False
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                launcher.make_command("sources.postgres.reader", str(theirs.fileno())),
+                launcher.make_command("sources.postgres.reader_program", str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )

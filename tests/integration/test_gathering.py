@@ -23,7 +23,7 @@ def over_tcp(database: Database) -> Database:
 
 
 def _reader() -> psutil.Process:
-    [reader] = [child for child in psutil.Process().children() if "sources.postgres.reader" in child.cmdline()]
+    [reader] = [child for child in psutil.Process().children() if "sources.postgres.reader_program" in child.cmdline()]
     return reader
 
 

@@ -31,7 +31,7 @@ def _readers(mark: str) -> list[int]:
     return [
         process.pid
         for process in psutil.process_iter(["cmdline", "environ"])
-        if "sources.postgres.reader" in (process.info["cmdline"] or ())
+        if "sources.postgres.reader_program" in (process.info["cmdline"] or ())
         and (process.info["environ"] or {}).get(_MARK) == mark
     ]
 

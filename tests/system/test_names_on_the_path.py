@@ -15,7 +15,8 @@ from tests.database import Database
 from tests.service import Service
 
 NAMES = (
-    *("sources", "sources/postgres", "sources/postgres/reader", "sinks", "sinks/stub"),
+    *("sources", "sources/postgres", "sources/postgres/reader", "sources/postgres/reader_program"),
+    *("sinks", "sinks/stub"),
     *("json", "re", "logging", "socket", "struct", "select", "dataclasses", "typing", "argparse", "queue", "random"),
     *("numpy", "pyarrow", "pydantic", "fastapi", "uvicorn", "lmdb", "psycopg2", "tomli"),
 )
