@@ -39,6 +39,16 @@ def standby_of(
 
 
 @contextmanager
+def copy_of(server: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    """A server that was started from a copy of the files of another, and goes on in its timeline."""
+    with closing(EmbeddedPostgres(server.bin_dir)) as copy:
+        backup = [server.bin_dir / "pg_basebackup", "-c", "fast", "--no-sync", "-D", copy.data_dir]
+        subprocess.run([*backup, "-d", server.build_dsn()], check=True, **copy._make_popen_options())
+        copy.start()
+        yield copy
+
+
+@contextmanager
 def synchronized(primary: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
     """A standby that keeps the slots of its primary, and that no slot gets ahead of."""
     with standby_of(primary, _SYNCS_SLOTS) as standby:

@@ -118,13 +118,16 @@ def identify(connection: Walsender) -> Identity:
 
 
 def describe_session(connection: Walsender) -> tuple[int, str]:
-    """The process ID of its server process, and when that began: no other one of any server has both."""
+    """The process ID of its server process, and when that began: no other one of any server has both. The latter is
+    empty where this role may not see it. libpq may have another process ID, of a pooler.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT extract(epoch FROM backend_start)::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            "SELECT pid, coalesce(extract(epoch FROM backend_start)::text, '') FROM pg_stat_activity "
+            "WHERE pid = pg_backend_pid()"
         )
-        [(began,)] = cursor.fetchall()
-    return connection.info.backend_pid, began
+        [(pid, began)] = cursor.fetchall()
+    return int(pid), str(began)
 
 
 def is_standby(connection: Walsender) -> bool:

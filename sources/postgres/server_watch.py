@@ -29,7 +29,7 @@ _FRESH_SECONDS = _SERVER_LOOK_SECONDS + _SERVER_ANSWER_SECONDS
 
 _WALSENDER = """
 SELECT wait_event_type, wait_event FROM pg_stat_activity
-WHERE pid = %s AND extract(epoch FROM backend_start)::text = %s AND backend_type = 'walsender'
+WHERE pid = %s AND coalesce(extract(epoch FROM backend_start)::text, '') = %s
 """
 
 # A checkpoint that gives a slot up ends its walsender, and waits for that without a limit (PostgreSQL source,

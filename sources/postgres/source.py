@@ -198,7 +198,7 @@ class PostgresSource(Source):
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._asked_at, self._silence, self._moved_at = None, 0.0, time.monotonic()
         self._server.start(walsender, self._identity.system_identifier)
-        self._snapshots.start(position, self._next_xid, self._keyless)
+        self._snapshots.start(position, self._next_xid, self._keyless, walsender)
 
     def read(self, timeout: float) -> Batch | None:
         if self._reader is None or self._decoder is None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import NoReturn, TypeAlias, assert_never
+from typing import NamedTuple, NoReturn, assert_never
 
 import psycopg2
 import psycopg2.extensions
@@ -49,6 +49,7 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.likenesses import list_likenesses
 from sources.postgres.snapshot.partitions import KnownPartitions, may_have_rows_before
 from sources.postgres.snapshot.requests import find_keys_refusal, plan_tables
+from sources.postgres.snapshot.same_server import require_server_of_stream
 from sources.postgres.snapshot.tables import NO_KEY, SnapshotTable, describe_shape, find_refusal
 from sources.postgres.snapshot.writers import (
     Writers,
@@ -86,7 +87,12 @@ _SLOWEST = 30
 """The time after which a chunk is given up, in multiples of what one should take."""
 
 
-ReadingSession: TypeAlias = tuple[psycopg2.extensions.connection, Session]
+class ReadingSession(NamedTuple):
+    """asking: questions over the same connection. of_stream: set once it is known to be at the server of the stream."""
+
+    connection: psycopg2.extensions.connection
+    asking: Session
+    of_stream: threading.Event
 
 
 class Readers(ReaderThreads[ReadingSession, Delivered]):
@@ -102,6 +108,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self._sessions: set[Session] = set()
         self._lock = threading.Lock()
         self._since = 0
+        self._walsender = (0, "")
         self._keyless: KeylessTables | None = None
         self._tables: dict[str, SnapshotTable] = {}  # by relation, as they were when they were last looked at
         self._pace = Pace(options.snapshot)
@@ -109,9 +116,12 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         self._partitions = KnownPartitions()
         self._writers: dict[tuple[str, str], Writers] = {}  # of tables that wait for them, by snapshot and relation
 
-    def begin(self, since: int, keyless: KeylessTables | None) -> None:
-        """Begin to read. since: see Delivered.find_unknown. keyless: tables that are read where the slot begins."""
+    def begin(self, since: int, keyless: KeylessTables | None, walsender: tuple[int, str]) -> None:
+        """Begin to read. since: see Delivered.find_unknown. keyless: tables that are read where the slot begins.
+        walsender: of the stream, see describe_session.
+        """
         self.stop()
+        self._walsender = walsender
         self._since = self._since or since
         self._keyless = keyless
         self.start()
@@ -123,7 +133,8 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             session.abort("the source was stopped")
 
     def do(self, task: Task, session: ReadingSession, stopping: threading.Event) -> None:
-        connection, asking = session
+        connection, asking, _ = session
+        self._require_server_of_stream(task, session)
         try:
             match task:
                 case Plan(run):
@@ -156,6 +167,16 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
             holder = name_lock_holder(asking, int(task.table.relation))
             self._schedule.give_up(task, reason=_add_name(reason, holder))
             stopping.wait(_CHUNK_LOCK_SECONDS / 2)
+
+    def _require_server_of_stream(self, task: Task, session: ReadingSession) -> None:
+        """Rows of a table without a key are of the slot's snapshot, which no other server has: they are read, whatever
+        becomes of the stream, which waits for them and is not looked at.
+        """
+        is_bound = isinstance(task, Read) and task.table.keyless
+        if is_bound or session.of_stream.is_set() or (isinstance(task, Plan | Nudge) and self._schedule.comes_first):
+            return
+        require_server_of_stream(session.asking, self._walsender)
+        session.of_stream.set()
 
     def _plan(self, run: SnapshotRun, session: Session) -> None:
         self._types.load(session)
@@ -416,7 +437,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         with self._lock:
             self._sessions.add(session)
         try:
-            yield connection, session
+            yield ReadingSession(connection, session, threading.Event())
         except psycopg2.Error as error:
             raise session.find_abort_error() or from_psycopg2(error, dsn) from None
         finally:

@@ -69,9 +69,11 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
 
         return KeylessTables(self._catalog, self._options, find, describe) if find(session) else None
 
-    def start(self, position: Position | None, since: int, keyless: KeylessTables | None) -> None:
+    def start(
+        self, position: Position | None, since: int, keyless: KeylessTables | None, walsender: tuple[int, str]
+    ) -> None:
         """The stream goes on after a position. since: the xid that comes next on the server, 64 bits. keyless: of a
-        slot that was made just now.
+        slot that was made just now. walsender: of the stream, see describe_session.
         """
         begins_own = self._begins_own(position)
         self._own.note_start()
@@ -83,7 +85,7 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
         self._keyless = keyless
         self._keyless_unfinished = keyless is not None
         self._waker.open()
-        self._readers.begin(0 if position is None else since, keyless)
+        self._readers.begin(0 if position is None else since, keyless, walsender)
 
     @property
     def come_first(self) -> bool:
