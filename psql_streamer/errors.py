@@ -4,6 +4,7 @@
       ConfigError            the configuration file cannot be used           -> stop, exit 2
       SourceError
         SourceUnavailable    the server cannot be reached or went away       -> retry
+          QuietStreamEnded   it did while it had nothing more to send        -> retry
         SourceRefused        wrong password, no privilege, no publication    -> stop
         PositionRefused      the stored position does not fit the server     -> stop
           PositionAhead      the server has not come as far as that          -> stop, also at later starts
@@ -65,6 +66,10 @@ class SourceError(StreamerError):
 
 class SourceUnavailable(SourceError):
     """The server cannot be reached, or the connection went away."""
+
+
+class QuietStreamEnded(SourceUnavailable):
+    """The connection went away after the server had sent all that it had: no change is why."""
 
 
 class SourceRefused(SourceError):

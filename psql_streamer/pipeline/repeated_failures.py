@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from psql_streamer.errors import StreamerError
+from psql_streamer.errors import QuietStreamEnded, StreamerError
 from psql_streamer.model import Position
 from psql_streamer.retry_limits import LIMITS, Tried
 
@@ -26,7 +26,10 @@ class RepeatedFailures:
         self._failed_at, self._told_until = 0.0, 0.0
 
     def note(self, error: StreamerError, position: Position | None) -> None:
-        """The stream failed, having got to a position."""
+        """The stream failed, having got to a position. One that had nothing more to give fails at no change."""
+        if isinstance(error, QuietStreamEnded):
+            self._count = 0
+            return
         now = time.monotonic()
         again = self._count and position == self._position and str(error) == self._text
         between = now - self._failed_at if again else 0.0

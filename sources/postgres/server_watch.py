@@ -41,6 +41,9 @@ _IDLE_WAIT_TYPES = {"Activity", "Client"}
 """Types of wait events of a walsender that waits for WAL, or for its peer to read (PostgreSQL documentation, "Wait
 Event Types")."""
 
+_WAITS_FOR_WAL = "WalSenderWaitForWal"
+"""Of a walsender that has sent all that there is."""
+
 _WAITS_FOR_STANDBY = "WaitForStandbyConfirmation"
 """Among them, since version 17: it holds changes of a slot with failover back until standbys have them."""
 
@@ -53,7 +56,8 @@ class ServerWatch:
     ends and refuses sessions before it ends its walsenders. on_giving_up is called as long as the server is about to
     remove WAL that the slot needs. timeline: of the server of the stream, 0 before it was seen: a standby that is
     promoted goes on to stream, on another one. other_timeline: of a primary of the same cluster to which the address
-    leads now, and which is not the server of the stream; 0 for none.
+    leads now, and which is not the server of the stream; 0 for none. sent_all: whether the walsender was seen to wait
+    for WAL, behind all that there was.
     """
 
     def __init__(self, catalog: Catalog, on_refused: Callable[[], None], on_giving_up: Callable[[], None]) -> None:
@@ -62,6 +66,7 @@ class ServerWatch:
         self._on_refused = on_refused
         self._on_giving_up = on_giving_up
         self.timeline = self.other_timeline = 0
+        self.sent_all = self._has_looked = False
         self._walsender, self._cluster = (0, ""), ""
         self._at_work = ""
         self._holds_back = False
@@ -74,6 +79,7 @@ class ServerWatch:
         """
         self._walsender, self._cluster = walsender, cluster
         self._at_work, self._holds_back, self.timeline, self.other_timeline = "", False, 0, 0
+        self.sent_all = self._has_looked = False
         self._thread.start()
 
     def stop(self) -> None:
@@ -107,7 +113,8 @@ class ServerWatch:
 
     def _ask(self, session: Session, stopping: threading.Event) -> None:
         until = time.monotonic() + _SESSION_SECONDS
-        while time.monotonic() < until and not stopping.wait(_SERVER_LOOK_SECONDS if self.wal_end else 0.0):
+        while time.monotonic() < until and not stopping.wait(_SERVER_LOOK_SECONDS if self._has_looked else 0.0):
+            self._has_looked = True
             self.wal_end = int(session.read_wal_end())
             self._look_at_walsender(session, *self._walsender)
             self._answered_at = time.monotonic()
@@ -121,6 +128,7 @@ class ServerWatch:
         for wait_type, wait_event in found:
             at_work, holds_back = _describe_work(session, wait_type, wait_event), wait_event == _WAITS_FOR_STANDBY
             self.timeline = session.read_timeline()
+            self.sent_all = self.sent_all or wait_event == _WAITS_FOR_WAL
         self._at_work, self._holds_back = at_work, holds_back
 
     def _find_other_timeline(self, session: Session) -> int:

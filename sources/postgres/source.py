@@ -16,7 +16,7 @@ import psycopg2.extensions
 
 from psql_streamer.batching import BLOCK_ANSWER_SECONDS, READ_AHEAD_BYTES
 from psql_streamer.bounded import Call
-from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
+from psql_streamer.errors import PositionRefused, QuietStreamEnded, SourceError, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import POSTGRESQL, Batch, Position, Relation, SourceInfo, Stats
@@ -220,6 +220,8 @@ class PostgresSource(Source):
             return None
         except SourceError as error:
             error = self._explain(error)
+            if isinstance(error, SourceUnavailable) and self._server.sent_all:
+                error = QuietStreamEnded(error.what, error.remedy)
             self._status = Status(False, str(error))
             raise error from None
 

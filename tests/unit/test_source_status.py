@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.checkpoint.store import Store
-from psql_streamer.errors import SourceUnavailable
+from psql_streamer.errors import QuietStreamEnded, SourceUnavailable
 from psql_streamer.interfaces import Status
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import Batch, Position
@@ -105,6 +105,40 @@ def test_a_stream_that_fails_each_time_at_the_same_place_is_not_well_between_its
         wait_for(lambda: runner.status() == Status(True, "scripted"), "the stream to get on", 10)
     pauses = [float(found[1]) for found in re.finditer(r"next in ([\d.]+) s", caplog.text)]
     assert pauses[-1] > 2 * pauses[0], "the same WAL is not decoded again without a pause"
+
+
+class Quiet(Stuck):
+    """Behind the fourth batch nothing comes, and the connection is dropped again and again."""
+
+    starts = 0
+
+    def start(self, position: Position | None) -> None:
+        super().start(position)
+        self.starts += 1
+
+    def read(self, timeout: float) -> Batch | None:
+        try:
+            return super().read(timeout)
+        except SourceUnavailable:
+            raise QuietStreamEnded("the server closed the connection") from None
+
+
+def test_a_quiet_stream_whose_connection_is_dropped_again_and_again_does_not_count_as_one_that_fails_at_a_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, sink = Quiet(), Gate("sink")
+    sink.let_through.release(1000)
+    with at_work(tmp_path, source, sink) as runner:
+
+        def is_begun_anew() -> bool:
+            assert "at the same place" not in runner.status().reason
+            return source.starts > 5
+
+        wait_for(is_begun_anew, "five drops", 10)
+        source.mended.set()
+        wait_for(lambda: runner.status() == Status(True, "scripted"), "the stream to get on", 10)
+    pauses = [float(found[1]) for found in re.finditer(r"next in ([\d.]+) s", caplog.text)]
+    assert max(pauses) <= 0.2
 
 
 def test_a_disk_that_does_not_take_the_position_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
