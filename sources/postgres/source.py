@@ -149,6 +149,8 @@ class PostgresSource(Source):
                 f"the stream goes on at {found[0]}, on timeline {self._identity.timeline}, when all that was read up "
                 f"to {position} is stored"
             )
+        if found[1] != before:  # what was received behind that is of the other timeline
+            self._received = min(self._received, WalPosition.from_position(found[0]).lsn)
         return found
 
     def list_published(self) -> Sequence[Relation]:

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,34 @@ def test_wal_without_changes_that_the_promoted_server_does_not_have_is_no_loss(
         pair.after.execute("INSERT INTO t VALUES (3, 'three')")
     service.run(source_of(pair.after), pair.after)
     assert service.rows == [(b"1", b"one"), (b"2", b"two"), (b"3", b"three")]
+
+
+def test_what_was_read_is_stored_before_the_source_goes_back_and_its_figures_are_of_the_promoted_server(
+    pair: Pair,
+) -> None:
+    service = Service()
+    with started_through_proxy(pair, service) as (proxy, source):
+        stop_following(pair.standby)
+        pair.before.query("SELECT pg_switch_wal()")
+        end = Lsn.parse(pair.before.value("SELECT pg_current_wal_insert_lsn()::text"))
+        pair.before.execute("CREATE TABLE of_others (id int)")
+        read = read_until(source, lambda batch: WalPosition.from_position(batch.position).lsn > end)
+        assert service.stored is not None
+        service.stored = replace(service.stored, position=read[-1].position)
+        pair.fail_over()
+        proxy.target = pair.standby.port
+        says = f"the stream goes on at .*, on timeline 2, when all that was read up to {read[-1].position} is stored"
+        with pytest.raises(SourceUnavailable, match=says):
+            service.go_on(source)
+        source.confirm(read[-1].position)
+        service.go_on(source)
+        pair.after.execute("INSERT INTO t VALUES (2, 'two')")
+        read_rows_until(service, source, 2)
+        figures = source.stats()
+        assert figures["received_lsn"] < end
+        wait_for(lambda: source.stats()["server_lsn"] < end, "a look at the promoted server")
+        assert source.stats()["lag_bytes"] < 100_000
+    assert service.rows == [(b"1", b"one"), (b"2", b"two")]
 
 
 def test_a_service_goes_back_to_where_the_promoted_server_left_and_stores_that(pair: Pair, tmp_path: Path) -> None:
