@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from psql_streamer.binlog.events import EventType
-from psql_streamer.errors import SourceError, SourceUnavailable
+from psql_streamer.errors import QuietStreamEnded, SourceError, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Severity, Source, Status
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.model import (
@@ -52,7 +52,8 @@ that.
 
 _LEAST_BLOCK_BYTES = 16 << 10
 
-_TRANSACTION_ENDS = {EventType.XID, EventType.HEARTBEAT, EventType.HEARTBEAT_V2, EventType.ROTATE}
+_HEARTBEATS = {EventType.HEARTBEAT, EventType.HEARTBEAT_V2}
+_TRANSACTION_ENDS = {EventType.XID, *_HEARTBEATS, EventType.ROTATE}
 _TYPE_AT = 4
 
 
@@ -115,6 +116,7 @@ class MysqlSource(Source):
         self._waiting: deque[Batch] = deque()
         self._wants_transactions = False
         self._buffered_since = 0.0
+        self._is_quiet = False  # whether the last event was a heartbeat
         self._starts = 0
         self._status = Status(False, "not started")
 
@@ -185,6 +187,7 @@ class MysqlSource(Source):
             self._status = Status(False, str(error))
             raise error from None
         self._starts += 1
+        self._is_quiet = False
         self._reader = BatchReader(
             *(ready.origin, ready.resume, ready.executed, ready.before),
             self._wanted,
@@ -199,12 +202,16 @@ class MysqlSource(Source):
         self._snapshots.start(position, ready.resume.position, ready.end, ready.server)
 
     def read(self, timeout: float) -> Batch | None:
-        if self._stream is None or self._reader is None:
+        stream = self._stream
+        if stream is None or self._reader is None:
             raise SourceUnavailable("the source is not started")
         try:
-            return self._read_next(self._stream, self._reader, timeout)
+            return self._read_next(stream, self._reader, timeout)
         except SourceError as raised:
             error = name_choices(raised, self.name)
+            # What the server itself says may be of a change; after a heartbeat it had none to send.
+            if isinstance(error, SourceUnavailable) and self._is_quiet and stream.buffer.failure is None:
+                error = QuietStreamEnded(error.what, error.remedy)
             self._status = Status(False, str(error))
             raise error from None
 
@@ -352,6 +359,7 @@ class MysqlSource(Source):
 
     def _decode(self, stream: Stream, reader: BatchReader) -> None:
         events = stream.buffer.take(self._settings.batch_size, self._compute_block_bytes(reader))
+        self._is_quiet = events[-1][_TYPE_AT] in _HEARTBEATS
         self._buffered_since = time.monotonic()
         self._linger.note_block(self._buffered_since, sum(map(len, events)))
         self._waiting.extend(reader.read(_give_away(events), stream.heard_at))
