@@ -96,6 +96,20 @@ def stop_following(standby: EmbeddedPostgres) -> None:
     wait_for(lambda: not follower.value("SELECT count(*) FROM pg_stat_wal_receiver"), "the standby to follow no more")
 
 
+def rewind(primary: EmbeddedPostgres, promoted: EmbeddedPostgres) -> None:
+    """Make a primary of before the standby of the one that was promoted. What it alone has is gone with that.
+
+    Both need `wal_log_hints` and `full_page_writes`.
+    """
+    with database_of(promoted).session(autocommit=True) as session, session.cursor() as cursor:
+        cursor.execute("SELECT pg_create_physical_replication_slot(%s, true)", (_PHYSICAL_SLOT,))
+        cursor.execute("CHECKPOINT")  # before version 16 the timeline is not in its control file without one
+    primary.stop()
+    command = [primary.bin_dir / "pg_rewind", "-R", "--no-sync", "-D", primary.data_dir]
+    subprocess.run([*command, "--source-server", promoted.build_dsn()], check=True, **primary._make_popen_options())
+    primary.start()
+
+
 def promote(standby: EmbeddedPostgres) -> None:
     """Make it a primary."""
     assert database_of(standby).value("SELECT pg_promote(true, 60)")

@@ -36,6 +36,7 @@ from tests.standby import (
     end_and_promote,
     is_slot_kept,
     promote,
+    rewind,
     standby_of,
     stop_following,
     synchronized,
@@ -301,6 +302,36 @@ def test_the_primary_of_before_a_failover_is_refused(pair: Pair) -> None:
     service.run(source_of(pair.after), pair.after)
     with pytest.raises(PositionRefused, match="timeline 1, which does not go back to timeline 2"):
         service.run(source_of(pair.before), pair.before)
+
+
+def test_a_primary_that_was_rewound_and_promoted_again_is_followed_to_the_third_timeline(
+    oldest_postgres: EmbeddedPostgres,
+) -> None:
+    service, first, before = Service(), oldest_postgres, database_of(oldest_postgres)
+    rewindable = {"wal_log_hints": "on", "full_page_writes": "on", "wal_keep_size": "256MB"}
+    first.settings.update(rewindable)
+    first.restart()
+    with standby_of(first, rewindable) as second:
+        after = database_of(second)
+        make_slot(before)
+        service.run(source_of(before), before)
+        wait_until_it_follows(second, first)
+        copy_slot(first, second, _SLOT)
+        promote(second)
+        before.execute("INSERT INTO t VALUES (1, 'read by nobody')")
+        after.execute("INSERT INTO t VALUES (1, 'one')")
+        service.run(source_of(after), after)
+        rewind(first, second)
+        wait_until_it_follows(first, second)
+        copy_slot(second, first, _SLOT)
+        after.execute("INSERT INTO t VALUES (2, 'two')")
+        wait_until_it_follows(first, second)
+        end_and_promote(second, first)
+        before.execute("INSERT INTO t VALUES (3, 'three')")
+        service.run(source_of(before), before)
+    assert service.rows == [(b"1", b"one"), (b"2", b"two"), (b"3", b"three")]
+    assert service.stored is not None
+    assert service.stored.stream["timeline"] == "3"
 
 
 @pytest.mark.skipif(_OLDEST >= 16, reason=f"standbys of PostgreSQL {_OLDEST}, the oldest here, read slots")
