@@ -16,7 +16,10 @@ from psql_streamer.pgtypes.builtin import BY_OID
 _LOWER, _UPPER, _HEX = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789abcdef"
 _OTHER_LOWER, _OTHER_UPPER = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ", "ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞ"
 _INTEGER_LIMITS = (32767, 2147483647, 4294967295, 9223372036854775807, 18446744073709551615)
-_LAST_EXPONENTS = (-324, -45, 38, 308)  # of float8 and float4
+LONGEST_INTEGER = len(str(_INTEGER_LIMITS[-1]))
+"""Digits of the integers that a type limits. JSON and numeric have longer ones, of more digits than int() takes."""
+
+_LAST_EXPONENTS = ("-324", "-45", "38", "308")  # of float8 and float4
 _DIGITS_OF_MONEY = len("9223372036854775807")
 _LEAP_DAY, _DAYS_OF_400_YEARS = (2, 29), 146097
 _MOMENT = re.compile(r"(\d{4,})-\d\d-\d\d|(?<![-+\d:])(\d\d):\d\d:\d\d(?:\.(\d+))?")
@@ -76,6 +79,8 @@ def draw_integer(text: str, draw: Random) -> str:
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     if not digits.isdigit():
         return _draw_characters(text, draw)
+    if len(digits) > LONGEST_INTEGER:
+        return sign + _draw_digits(digits, draw)
     magnitude = int(digits) - bool(sign)
     limit = find_limit(magnitude, len(digits))
     least = 10 ** (len(digits) - 1) if len(digits) > 1 or sign else 0
@@ -90,7 +95,7 @@ def find_limit(magnitude: int, digits: int) -> int:
 def _draw_number(text: str, draw: Random) -> str:
     """The exponent stays. NaN and Infinity stay, too."""
     mantissa, mark, exponent = text.partition("e")
-    if not mark or int(exponent) not in _LAST_EXPONENTS:
+    if not mark or exponent.lstrip("+") not in _LAST_EXPONENTS:
         return re.sub(r"\d+", lambda found: _draw_number_part(found, mantissa, draw), mantissa) + mark + exponent
     if exponent.startswith("-"):
         return "9".join(re.split(r"\d", _draw_characters(mantissa, draw), maxsplit=1)) + mark + exponent

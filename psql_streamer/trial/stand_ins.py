@@ -16,6 +16,7 @@ from random import Random
 from psql_streamer.pgtype import Logical, PgType
 from psql_streamer.trial.stand_in_draws import (
     BOOLEAN,
+    LONGEST_INTEGER,
     NUMBER,
     NUMERIC,
     Make,
@@ -169,7 +170,7 @@ def _list_ways(text: str, group: str, make: Make) -> Iterator[tuple[str, Make]]:
 def _list_other_lengths(text: str) -> Iterator[str]:
     """Integers with more digits, or fewer, that are of the same type."""
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
-    if digits.isdigit():
+    if digits.isdigit() and len(digits) <= LONGEST_INTEGER:
         limit = find_limit(int(digits) - bool(sign), len(digits))
         longer = range(len(digits) + 1, len(digits) + _LONGER_BY)
         for length in (*longer, *range(len(digits) - 1, 0, -1)):

@@ -168,6 +168,23 @@ def test_the_members_of_a_document_keep_their_names_and_their_types() -> None:
     assert found["no"] is None
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("jsonb", "9" * 5000),
+        ("jsonb", '{"n": [-1' + "0" * 5000 + "]}"),
+        ("json", "1e1" + "0" * 5000),
+        ("numeric", "9" * 5000),
+        ("numrange", "[1," + "9" * 5000 + ")"),
+        ("text", "9" * 5000),
+    ],
+)
+def test_a_number_of_thousands_of_digits_keeps_its_length(name: str, text: str) -> None:
+    made = StandIns().replace_text(text, kind_of(name))
+    assert len(made) == len(text)
+    assert made != text
+
+
 def test_bounds_of_ranges_stay_in_their_order() -> None:
     for _ in range(50):
         low, high = StandIns().replace_text("[10,50)", kind_of("int4range"))[1:-1].split(",")
