@@ -19,6 +19,7 @@ from psql_streamer.commands import capture_arguments, snapshot_arguments, trial_
 from psql_streamer.config import Config, LogFormat, LogOptions, load
 from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
+from psql_streamer.named_files import make_absolute
 from psql_streamer.redaction import redact
 from psql_streamer.shown_commands import remembering_file, show_command
 from psql_streamer.standard_output import telling_of_standard_output
@@ -164,7 +165,7 @@ def _print_positions(config: Config, stored: Mapping[str, StoredPosition]) -> No
         sys.stdout.write(f"{source} {record.position}\n")
     if not stored:
         what = "holds no position" if config.lmdb.exists() else "does not exist"
-        logs.complain(f"lmdb: {config.lmdb.absolute()} {what}: the service has stored none there yet")
+        logs.complain(f"lmdb: {make_absolute(config.lmdb)} {what}: the service has stored none there yet")
     for source in stored:
         if source not in config.sources:
             logs.complain(

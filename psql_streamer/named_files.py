@@ -1,4 +1,4 @@
-"""Files that options name, which a client would miss only when it connects."""
+"""Files that options name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 
+def make_absolute(path: Path) -> Path:
+    """From the working folder on. As it is where that was removed: whoever opens it says that it is not there."""
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        return path
+
+
 def find_unreadable(named: Mapping[str, str | None]) -> Iterator[str]:
-    """What is wrong with the files. named: what names each -> its path; None or empty for no file.
+    """What is wrong with files that a client would miss only when it connects.
+
+    named: what names each -> its path; None or empty for no file.
 
     The path is not shown: it may stand where a secret was meant.
     """

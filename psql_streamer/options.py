@@ -78,6 +78,19 @@ PositiveDuration = Annotated[Duration, Field(gt=0)]
 ByteSize = Annotated[int, BeforeValidator(_parse_byte_size), Field(ge=0, le=_MOST_SIZE_BYTES)]
 """Bytes: a number, or "64MB" with PostgreSQL's 1024-based units."""
 
+PositiveByteSize = Annotated[int, BeforeValidator(_parse_byte_size), Field(gt=0, le=_MOST_SIZE_BYTES)]
+
+
+def require_form(pattern: str, form: str) -> AfterValidator:
+    """A text that a regular expression describes. form: the same in words, behind "is"; nothing of the value."""
+
+    def validator(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"is {form}")
+        return value
+
+    return AfterValidator(validator)
+
 
 class PartOptions(BaseModel):
     """The base of every section: camelCase in TOML, snake_case accepted, unknown keys refused, frozen."""
@@ -178,7 +191,7 @@ class SinkOptions(PartOptions):
     type: str
     sources: tuple[str, ...] = Field(min_length=1)
     handlers: tuple[str, ...] = ()
-    queue_bytes: Annotated[ByteSize, Field(gt=0)] = 32 << 20
+    queue_bytes: PositiveByteSize = 32 << 20
     verbose: bool = False
     debug: bool = False
 

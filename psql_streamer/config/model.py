@@ -15,10 +15,10 @@ from psql_streamer.errors import ConfigError
 from psql_streamer.interfaces import Handler, Sink, Source
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.options import (
-    ByteSize,
     Duration,
     HandlerOptions,
     PartOptions,
+    PositiveByteSize,
     PositiveDuration,
     SinkOptions,
     SourceOptions,
@@ -94,7 +94,7 @@ class ServiceOptions(PartOptions):
     http_token: Annotated[str | None, BeforeValidator(_check_http_token), Field(repr=False)] = None
     ticker_interval: Annotated[Duration, Field(ge=0)] = 0.0
     lmdb: Annotated[str, Field(min_length=1)]
-    lmdb_map_size: Annotated[ByteSize, Field(ge=1 << 20, le=1 << 44)] = 256 << 20
+    lmdb_map_size: Annotated[PositiveByteSize, Field(ge=1 << 20, le=1 << 44)] = 256 << 20
     metric_tables: Annotated[int, Field(ge=0, le=10_000_000)] = 2000
     drain_timeout: PositiveDuration = 25.0
     start_timeout: PositiveDuration = 30.0

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from psql_streamer.embedded.java import find_java
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
+from psql_streamer.named_files import make_absolute
 from psql_streamer.redaction import redact
 from psql_streamer.spark.cluster import ApplicationCluster
 from psql_streamer.spark.last_words import describe_exit, find_last_words, find_unresolved
@@ -243,7 +244,7 @@ class Jvm:
         else:
             settings |= _CLUSTER_SETTINGS
         if options.jars:
-            settings["spark.jars"] = ",".join(str(Path(jar).absolute()) for jar in options.jars)
+            settings["spark.jars"] = ",".join(str(make_absolute(Path(jar))) for jar in options.jars)
         if options.packages:
             settings["spark.jars.packages"] = ",".join(options.packages)
         settings |= options.conf

@@ -9,11 +9,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from psql_streamer.options import HandlerOptions, PartOptions
+from psql_streamer.options import HandlerOptions, PartOptions, require_form
 from psql_streamer.spark.lookups.options import LookupOptions
 
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CHANGES = "changes"
+
+_FUNCTION = require_form(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "no function: write module:function")
+_REMOTE = require_form(r"(?s)sc://.+", "no Spark Connect server: write sc://host:port")
 
 OnError: TypeAlias = Literal["stop", "dead-letter", "null"]
 """What becomes of a row that a rule cannot take: it stops the pipeline, is put aside, or goes out without what could
@@ -107,7 +110,7 @@ class TableRule(PartOptions):
     rename: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     where: str | None = Field(default=None, min_length=1)
     sql: str | None = Field(default=None, min_length=1)
-    function: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    function: Annotated[str, _FUNCTION] | None = None
     mask_secret: Secret | None = Field(default=None, repr=False)
     on_error: OnError | None = None
     sinks: Sinks = ()
@@ -156,7 +159,7 @@ class SparkOptions(HandlerOptions):
     """
 
     master: str = Field(default="local[*]", min_length=1)
-    remote: str | None = Field(default=None, pattern=r"^sc://.+", repr=False)
+    remote: Annotated[str, _REMOTE] | None = Field(default=None, repr=False)
     app_name: str = Field(default="psql-streamer", min_length=1)
     py_files: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     jars: tuple[Annotated[str, Field(min_length=1)], ...] = ()

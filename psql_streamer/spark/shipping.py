@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.named_files import make_absolute
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rule_modules import Module, find_modules
 
@@ -52,7 +53,7 @@ def check_files(options: SparkOptions) -> Iterator[Finding]:
 def put_on_path(options: SparkOptions) -> None:
     """Make what is in pyFiles importable in this process too, behind everything else."""
     for name in options.py_files:
-        path = Path(name).absolute()
+        path = make_absolute(Path(name))
         entry = str(path.parent if path.suffix == ".py" or _is_package(path) else path)
         if entry not in sys.path:
             sys.path.append(entry)
@@ -115,7 +116,7 @@ def _pack_modules(modules: Iterable[Module], folder: Path) -> Iterator[Path]:
 
 def _as_file(given: Path, folder: Path) -> Path:
     """A file as it is; a folder as an archive, of the package that it is or of the modules that lie in it."""
-    path = given.absolute()
+    path = make_absolute(given)
     if not path.is_dir():
         return path
     return _zip([(path.parent if _is_package(path) else path, path)], folder, path.name)

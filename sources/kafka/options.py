@@ -14,7 +14,14 @@ from pydantic import AfterValidator, Field, PlainValidator, model_validator
 from psql_streamer.errors import SourceRefused
 from psql_streamer.events.options import require_items
 from psql_streamer.events.routing import check_topic
-from psql_streamer.options import ByteSize, PartOptions, PositiveDuration, SourceOptions, refuse_longer_than
+from psql_streamer.options import (
+    PartOptions,
+    PositiveByteSize,
+    PositiveDuration,
+    SourceOptions,
+    refuse_longer_than,
+    require_form,
+)
 from psql_streamer.registry.options import RegistryOptions
 from sinks.kafka.options import Hosts, Property, normalize_address
 from sinks.kafka.properties import find_unreadable_files
@@ -24,6 +31,10 @@ from sources.kafka.patterns import require_same_meaning
 from sources.kafka.subscribed import PATTERN_MARK, select_subscribed
 
 _MOST_RECORDS = 1_000_000
+
+_INSTANCE_ID = require_form(
+    "[A-Za-z0-9._-]*", "no name of an instance: it may have the letters a to z in either case, digits, . _ and - alone"
+)
 
 _OURS = {
     "bootstrap.servers": "hosts sets it",
@@ -126,9 +137,9 @@ class KafkaSourceOptions(SourceOptions):
     hosts: Hosts
     topics: Topics
     group_id: str = Field(alias="groupID", min_length=1, max_length=255)
-    instance_id: str = Field(default="", max_length=255, pattern=r"^[A-Za-z0-9._-]*$")
+    instance_id: Annotated[str, _INSTANCE_ID] = Field(default="", max_length=255)
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_RECORDS)
-    batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
+    batch_bytes: Annotated[PositiveByteSize, Field(le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
     start_at: StartAt = "earliest"
     dead_letter_topic: str = ""

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from psql_streamer.named_files import find_unreadable
-from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions
+from psql_streamer.options import PositiveByteSize, PositiveDuration, SourceOptions
 from psql_streamer.table_patterns import TablePatterns
 from sources.mysql.dsn import Address, parse_dsn
 from sources.mysql.places import parse_override
@@ -69,7 +69,7 @@ class MysqlOptions(SourceOptions):
     timeout: PositiveDuration = 2.0
     receive_timeout: Annotated[PositiveDuration, Field(ge=1.0)] = 30.0
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_EVENTS)
-    batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
+    batch_bytes: Annotated[PositiveByteSize, Field(le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
     position_override: Annotated[str, AfterValidator(_check_override)] = ""
     snapshot: SnapshotOption = SnapshotOptions()

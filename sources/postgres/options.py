@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from psql_streamer.errors import SourceRefused
 from psql_streamer.lsn import NO_LSN, Lsn
 from psql_streamer.named_files import find_unreadable
-from psql_streamer.options import ByteSize, PositiveDuration, SourceOptions
+from psql_streamer.options import ByteSize, PositiveByteSize, PositiveDuration, SourceOptions, require_form
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOption, SnapshotOptions
 
 _DEFAULT_PORT = 5432
@@ -39,6 +39,10 @@ _LsnOption = Annotated[Lsn, BeforeValidator(_parse_lsn)]
 
 _NO_DSN = "is not a libpq connection string"
 _WRITE_DSN = "write host=... dbname=... user=..., values with spaces in single quotes"
+
+_SLOT_NAME = require_form(
+    "[a-z0-9_]+", "no name of a replication slot: it may have the letters a to z in lower case, digits and _ alone"
+)
 
 _VERIFYING = ("verify-ca", "verify-full")
 _ROOTS_OF_SYSTEM = "system"
@@ -114,11 +118,11 @@ class PostgresOptions(SourceOptions):
     publications: Annotated[
         tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_wrap_publication), Field(min_length=1)
     ] = Field(alias="publication")
-    replication_slot: str = Field(min_length=1, max_length=63, pattern="^[a-z0-9_]+$")
+    replication_slot: Annotated[str, _SLOT_NAME] = Field(min_length=1, max_length=63)
     timeout: PositiveDuration = 2.0
     receive_timeout: Annotated[PositiveDuration, Field(ge=1.0)] = 30.0
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_MESSAGES)
-    batch_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 4 << 20
+    batch_bytes: Annotated[PositiveByteSize, Field(le=1 << 30)] = 4 << 20
     batch_flush_interval: PositiveDuration = 1.0
     wal_position_override: _LsnOption = NO_LSN
     wal_retain: ByteSize = 0

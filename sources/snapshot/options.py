@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from psql_streamer.options import ByteSize, PartOptions, PositiveDuration, refuse_shorter_than
+from psql_streamer.options import PartOptions, PositiveByteSize, PositiveDuration, refuse_shorter_than
 from psql_streamer.table_patterns import TablePatterns
 
 
@@ -37,7 +37,7 @@ class SnapshotOptions(PartOptions):
     tables: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AfterValidator(_check_patterns)] = ()
     where: Mapping[str, str] = Field(default_factory=dict)
     chunk_rows: int = Field(default=50_000, gt=0, le=10_000_000)
-    chunk_bytes: Annotated[ByteSize, Field(gt=0, le=1 << 30)] = 16 << 20
+    chunk_bytes: Annotated[PositiveByteSize, Field(le=1 << 30)] = 16 << 20
     chunk_time: Annotated[
         PositiveDuration, refuse_shorter_than("10ms", "a query takes a few milliseconds by itself")
     ] = 1.0

@@ -218,6 +218,17 @@ def test_asking_for_positions_before_the_first_start_leaves_no_file(
     assert set(tmp_path.iterdir()) == before
 
 
+def test_positions_are_asked_for_in_a_working_folder_that_was_removed(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(file).write_text(Path(file).read_text().replace(str(tmp_path / "positions"), "positions"))
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["position", "-config", file]) == 0
+    assert "lmdb: positions does not exist: the service has stored none there yet" in capsys.readouterr().err
+
+
 def test_the_position_of_a_source_that_was_renamed_is_pointed_at_and_can_be_forgotten(
     tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -224,6 +224,14 @@ def problem_cases() -> dict[str, tuple[str, str]]:
             with_line(MINIMAL, kafka1, 'timeout = "6m"'),
             'sink.kafka1.timeout: "6m" is longer than 5m, the longest that librdkafka takes',
         ),
+        "a slot with other letters": (
+            MINIMAL.replace('replicationSlot = "', 'replicationSlot = "My-'),
+            "is no name of a replication slot: it may have the letters a to z in lower case, digits and _ alone",
+        ),
+        "a function without a module": (
+            f'{MINIMAL}\n[spark.tables.orders]\nfunction = "price"\n',
+            'spark.tables.orders.function: "price" is no function: write module:function',
+        ),
         "blocks larger than their offsets can count": (
             with_line(MINIMAL, "[source.db1]", 'batchBytes = "2GB"'),
             'source.db1.batchBytes: "2GB" is not allowed: must be at most 1073741824',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -25,3 +25,20 @@ def test_every_number_has_an_upper_bound(options: type[BaseModel], key: str, val
     with pytest.raises(ValidationError) as refused:
         options.model_validate({key: value})
     assert key in [error["loc"][0] for error in refused.value.errors()]
+
+
+@pytest.mark.parametrize(("options", "key"), list(numbers()), ids=lambda given: getattr(given, "__name__", given))
+@pytest.mark.parametrize("value", [-1, "-1s"])
+def test_a_lower_bound_that_is_told_is_allowed_itself(options: type[BaseModel], key: str, value: object) -> None:
+    errors = errors_at(options, key, value)
+    for bound in [error["ctx"]["ge"] for error in errors if error["type"] == "greater_than_equal"]:
+        assert [] in (errors_at(options, key, bound), errors_at(options, key, f"{bound}s"))
+
+
+def errors_at(options: type[BaseModel], key: str, value: object) -> list[Any]:
+    """What is wrong with a value of an option."""
+    try:
+        options.model_validate({key: value})
+    except ValidationError as refused:
+        return [error for error in refused.errors() if error["loc"][0] == key]
+    return []

@@ -132,6 +132,19 @@ def test_what_is_named_can_be_imported_by_the_service_behind_everything_else(
     assert sys.path == ["library", str(folder), str(folder / "a.zip")]
 
 
+def test_files_that_are_named_from_a_working_folder_that_was_removed_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(sys, "path", ["library"])
+    given = options(pyFiles=["rules"])
+    put_on_path(given)
+    with pytest.raises(HandlerRefused, match="there is no rules"):
+        pack(given, tmp_path)
+
+
 def test_files_that_are_not_there_are_findings_and_refused(tmp_path: Path) -> None:
     (tmp_path / "x.so").write_text("")
     given = options(pyFiles=["/nowhere.py", str(tmp_path / "x.so")], jars=["/nowhere.jar"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from psql_streamer.options import ByteSize, PartOptions, PositiveDuration
+from psql_streamer.options import PartOptions, PositiveByteSize, PositiveDuration
 
 LookupKind: TypeAlias = Literal["csv", "json", "parquet", "jdbc", "postgres", "changelog"]
 OnStale: TypeAlias = Literal["use", "wait", "stop"]
@@ -60,7 +60,7 @@ class LookupOptions(PartOptions):
     refresh: Literal["change"] | PositiveDuration | None = None
     max_age: PositiveDuration | None = None
     on_stale: OnStale = "use"
-    max_bytes: Annotated[ByteSize, Field(gt=0)] = 64 << 20
+    max_bytes: PositiveByteSize = 64 << 20
 
     @property
     def address(self) -> str:
