@@ -35,6 +35,9 @@ def run(arguments: argparse.Namespace, config: Config) -> bool:
         capture(of_its_own, writer, arguments.number, arguments.timeout, progress.tell)
     except KeyboardInterrupt:
         pass
+    except BrokenPipeError:  # whoever reads has enough lines (`| head`), and counted them
+        progress.silence()
+        raise
     finally:
         of_its_own.stop()
         progress.end()
@@ -55,6 +58,7 @@ class _Progress:
         self._arguments = arguments
         self._writer = writer
         self._due = 0.0
+        self._silent = False
 
     def tell(self) -> None:
         """Say what is waited for, or how far it is."""
@@ -67,9 +71,14 @@ class _Progress:
         elif not begins:
             logs.complain(self._shown)
 
+    def silence(self) -> None:
+        """Say nothing at the end."""
+        self._silent = True
+
     def end(self) -> None:
         """Nothing more comes."""
-        logs.complain(self._shown)
+        if not self._silent:
+            logs.complain(self._shown)
 
     @property
     def _shown(self) -> str:

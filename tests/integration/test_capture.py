@@ -319,3 +319,11 @@ def test_the_rows_that_a_sql_source_has_are_captured_without_waiting_for_more(
     assert code == 0
     assert [one["after"]["id"] for one in _changes(lines)] == ["1", "2", "3"]
     assert said == "psql-streamer: captured 3 of 100 changes\n"
+
+
+@pytest.mark.parametrize("lines", [1, 3])
+def test_a_reader_that_has_enough_lines_is_told_no_number(config: Path, lines: int) -> None:
+    command = f"{sys.executable} -m psql_streamer capture -c {config} --table orders -n 2 --existing | head -{lines}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert len(done.stdout.splitlines()) == lines
+    assert "captured 0" not in done.stderr
