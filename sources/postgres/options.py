@@ -14,6 +14,7 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.lsn import NO_LSN, Lsn
 from psql_streamer.named_files import find_unreadable
 from psql_streamer.options import ByteSize, PositiveByteSize, PositiveDuration, SourceOptions, require_form
+from sources.postgres.dsn_values import find_unusable_values
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOption, SnapshotOptions
 
 _DEFAULT_PORT = 5432
@@ -53,6 +54,8 @@ def _require_connection_string(value: SecretStr) -> SecretStr:
     if not _is_dsn(value.get_secret_value()):
         raise ValueError(f"{_NO_DSN}: {_WRITE_DSN}")
     given = parse_dsn(value.get_secret_value())
+    for problem in find_unusable_values(given):
+        raise ValueError(problem)
     # With any other sslmode libpq does without the file.
     if given.get("sslmode") in _VERIFYING and given.get("sslrootcert") != _ROOTS_OF_SYSTEM:
         for problem in find_unreadable({"sslrootcert": given.get("sslrootcert")}):

@@ -60,7 +60,7 @@ _REFUSED_BY_LIBPQ = {
     ),
     "does not support ssl": "set sslmode = prefer in the dsn, or enable TLS on the server (ssl = on)",
     "does not support gssapi": "set gssencmode = disable in the dsn",
-    "^invalid |^missing |unsupported ": "correct it in the dsn",
+    "^invalid |^missing |^weak |unsupported ": "correct it in the dsn",
 }
 """The same for what libpq says of its own accord."""
 

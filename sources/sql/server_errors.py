@@ -53,6 +53,7 @@ _BY_NUMBER = {
 _BY_TEXT = {
     "authentication failed|no password supplied|pg_hba.conf|role .* does not exist": _LOGIN,
     "database .* does not exist": _DATABASE,
+    "(^|failed: )(invalid (integer|[a-z_]+ value|port number)|weak sslmode)": "correct it in the url",
     "no such (table|column)|has no column": _TABLES,
     "syntax error|incomplete input|unrecognized token": _CONDITIONS,
     "unable to open database file": "check the path in the url, and the rights of this user on the file and its folder",

@@ -200,3 +200,12 @@ def test_texts_of_a_view_that_are_equal_by_their_collation_are_not_left_out_in_s
 def test_a_key_that_is_to_be_sent_as_text_is_refused_for_that(file: Path) -> None:
     with pytest.raises(SourceRefused, match="id is a part of its key, and cannot be sent as text: take it out of text"):
         sql_source(f"sqlite:///{file}", {"table": "Orders", "text": ["id"]}).start(None)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:1/x?sslmode=bogus", "127.0.0.1:1/x?keepalives=x", "127.0.0.1:1/x?target_session_attrs=x", "h:99999/x"],
+)
+def test_a_value_of_the_url_that_libpq_refuses_is_refused_and_not_tried_for_ever(url: str) -> None:
+    with pytest.raises(SourceRefused, match=r"invalid .*: correct it in the url"):
+        sql_source(f"postgresql+psycopg2://{url}", "orders").read_stream_identity()

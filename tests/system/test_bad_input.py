@@ -136,7 +136,7 @@ def test_a_dsn_in_wrong_syntax(setup: Setup, database: Database, dsn: str) -> No
 
 def test_a_dsn_with_a_port_that_is_no_number(setup: Setup, database: Database) -> None:
     ended = setup.replaced(database.dsn, f"postgres://streamer:{SECRET}@localhost:port/shop").ended()
-    _says(ended, FAILED, r'source\.db1: invalid integer value "port" .*: correct it in the dsn')
+    _says(ended, BAD_CONFIGURATION, r".*\.toml: source\.db1\.dsn: .*port must be a number from 1 to 65535 .*")
 
 
 def test_a_wrong_password(own_postgres: EmbeddedPostgres, setup: Setup, database: Database) -> None:

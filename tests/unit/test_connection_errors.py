@@ -39,6 +39,7 @@ REFUSED = [
     ('root certificate file "/nowhere/root.crt" does not exist', "sslrootcert"),
     (_TO + "SSL error: tlsv1 alert unknown ca", "sslcert"),
     ('invalid sslmode value: "maybe"', "correct it in the dsn"),
+    ('weak sslmode "prefer" may not be used with sslnegotiation=direct (use "require")', "correct it in the dsn"),
     ('invalid port number: "a"', "correct it in the dsn"),
     (_TO + "Connection refused\n" + _TO + 'FATAL:  password authentication failed for user "a"', "user and password"),
 ]

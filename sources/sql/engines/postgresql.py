@@ -31,8 +31,9 @@ _SETTINGS = """
 SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'iso_8601'; SET bytea_output = 'hex';
 SET extra_float_digits = 1; SET lc_monetary = 'C'; SET client_encoding = 'UTF8';
 SET default_transaction_read_only = on; SET statement_timeout = {milliseconds};
-SET lock_timeout = {lock_milliseconds}
+SET lock_timeout = {lock_milliseconds}; SET client_min_messages = warning
 """
+"""Not among the `options` of the connection, which PgBouncer refuses."""
 
 _COLUMNS = sa.text("""
 SELECT a.attname, CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE a.atttypid END::bigint,
