@@ -25,7 +25,7 @@ class Table:
 
     keyless: whether its rows have no key, while the table has one. relation: None until the batch ends that it is new
     in. shape: which of the batches' shapes it is, none until then. wider: the same shape with columns that hold more,
-    which has taken its place.
+    which has taken its place. guessed: whether the order of its columns may be another one than that of the table.
     """
 
     name: _Name
@@ -37,6 +37,7 @@ class Table:
     relation: Relation | None = None
     shape: int = -1
     wider: Table | None = None
+    guessed: bool = False
     layouts: dict[tuple[Names, Names, Names, bool], Layout] = field(default_factory=dict)
 
     def describe(self, version: int) -> Relation:
@@ -143,7 +144,7 @@ class Tables:
             table.bits = bits
             return table
         self._asked = None
-        table.wider = self._add(known, table.name, table.columns, table.key, table.keyless)
+        table.wider = self._add(known, table.name, table.columns, table.key, table.keyless, table.guessed)
         if known.current is table:
             known.current = table.wider
         return table.wider
@@ -184,7 +185,7 @@ class Tables:
         if table.relation is None:
             if table.keyless:
                 keyed = known.shapes.get((table.columns, table.key, False))
-                keyed = keyed or self._add(known, table.name, table.columns, table.key, False)
+                keyed = keyed or self._add(known, table.name, table.columns, table.key, False, table.guessed)
                 table.relation = self._describe(known, self.widen(keyed))
             else:
                 known.version += 1
@@ -204,6 +205,7 @@ class Tables:
             stored, columns, held = None, values, {}
             its_key = tuple(column for column in values if column in key)
         table = Table(name, columns, its_key, False, [held.get(one, 0) for one in columns], next(self._numbers), stored)
+        table.guessed = stored is not None
         known = _Known(table, stored, 0 if stored is None else stored.version, held=held)
         self._known[name] = known
         self._undo.append(partial(self._known.pop, name))
@@ -212,22 +214,18 @@ class Tables:
     def _fit(self, known: _Known, values: Names, key: Names, unchanged: Sequence[str], whole: bool) -> Table:
         """The shape that the table has, or the next one if the image does not fit it."""
         table = known.current
-        there, had = {*values, *unchanged}, set(table.columns)
-        columns = table.columns
-        if whole and there != had:
-            columns = (*values, *(name for name in unchanged if name not in values))
-        elif not there <= had:
-            columns = (*columns, *(name for name in (*values, *unchanged) if name not in had))
+        columns = _order_columns(table, values, unchanged, whole)
         its_key = tuple(name for name in columns if name in key)
         keyless = not its_key
         if keyless:
             its_key = tuple(name for name in columns if name in table.key)
         sought = columns, its_key, keyless and bool(its_key)
-        return known.shapes.get(sought) or self._add(known, table.name, *sought)
+        guessed = bool(unchanged) and (table.guessed or not {*unchanged} <= {*table.columns})
+        return known.shapes.get(sought) or self._add(known, table.name, *sought, guessed if whole else table.guessed)
 
-    def _add(self, known: _Known, name: _Name, columns: Names, key: Names, keyless: bool) -> Table:
+    def _add(self, known: _Known, name: _Name, columns: Names, key: Names, keyless: bool, guessed: bool) -> Table:
         bits = [known.held.get(column, 0) for column in columns]
-        table = Table(name, columns, key, keyless, bits, next(self._numbers))
+        table = Table(name, columns, key, keyless, bits, next(self._numbers), guessed=guessed)
         self._hold(known, table)
         return table
 
@@ -239,6 +237,36 @@ class Tables:
 
 
 _MOST_LAYOUTS = 1000
+
+
+def _order_columns(table: Table, values: Names, unchanged: Sequence[str], whole: bool) -> Names:
+    """Those of the table with an image's. An event keeps the order of its columns: a checksum is made of that.
+
+    Where a column lies that an image leaves out, it does not say. The order of the table is kept where the image does
+    not contradict it, or where it is known: some writers have no order.
+    """
+    had, there = set(table.columns), {*values, *unchanged}
+    joined = (*table.columns, *(name for name in (*values, *unchanged) if name not in had))
+    if not whole:
+        return joined
+    columns = tuple(name for name in joined if name in there)
+    if (there == had and not table.guessed) or (unchanged and _is_in_order(values, columns)):
+        return columns
+    return _put_among(values, columns)
+
+
+def _put_among(values: Names, columns: Names) -> Names:
+    """The values in their order, and each of the other columns behind the one that it was behind."""
+    ordered, given = list(values), {*values}
+    for before, name in zip((None, *columns), columns, strict=False):
+        if name not in given:
+            ordered.insert(0 if before is None else ordered.index(before) + 1, name)
+    return tuple(ordered)
+
+
+def _is_in_order(some: Names, columns: Names) -> bool:
+    rest = iter(columns)
+    return all(name in rest for name in some)
 
 
 def make_id(name: _Name) -> str:
