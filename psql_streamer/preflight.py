@@ -72,7 +72,7 @@ def _report(part: str, options: PartOptions | None, look: Callable[[], Iterable[
         findings.extend(look())  # keeps what a check found before it failed
     except StreamerError as error:
         findings.append(Finding(Severity.ERROR, error.what, error.remedy))
-    except Exception as error:  # a third party's part may raise anything, and the others are still to be looked at
+    except (Exception, SystemExit) as error:  # a third party's part may raise anything; the others are still looked at
         secrets = find_secrets(options.model_dump(by_alias=True)) if options else ()
         said = "" if any(gives_away(str(error), secret) for secret in secrets) else f": {error}"
         problem = f"its check failed with {type(error).__name__}{said}"

@@ -239,7 +239,7 @@ class SinkRunner:
     def _work(self, place: int, name: str, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> None:
         try:
             self._work_until_over(place, take, restart)
-        except Exception as error:  # whatever a part raises, the others are stopped in order
+        except BaseException as error:  # whatever a part raises, also SystemExit: the others are stopped in order
             self._lifecycle.fail(name, error)
 
     def _work_until_over(self, place: int, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> None:

@@ -383,7 +383,7 @@ class SourceRunner:
                 self._turn, repeated.lengthen_pause(interval, self._position), recover=self._reconnect
             ):
                 pass
-        except Exception as error:  # whatever a part raises, the others are stopped in order
+        except BaseException as error:  # whatever a part raises, also SystemExit: the others are stopped in order
             self._lifecycle.fail(self.name, error)
 
     def _reconnect(self) -> None:

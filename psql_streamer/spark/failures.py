@@ -151,7 +151,7 @@ def _explain_wrong_rule(error: Exception, where: str, condition: str | None, col
     return HandlerRefused(f"{where}: {what}", unclear or "correct the rule in [spark.tables]")
 
 
-def is_of_pyspark(error: Exception) -> bool:
+def is_of_pyspark(error: BaseException) -> bool:
     """Whether pyspark's own code raised it for what it was called with: it comes again with the same call."""
     from pyspark.errors import PySparkException, UnsupportedOperationException
 
@@ -162,7 +162,7 @@ def is_of_pyspark(error: Exception) -> bool:
     return isinstance(error, _OF_CALLS)
 
 
-def describe_pyspark_error(error: Exception) -> str:
+def describe_pyspark_error(error: BaseException) -> str:
     """Its condition, as its text may quote values; of a package that is not there the text."""
     condition = str(getattr(error, "getCondition", lambda: None)() or type(error).__name__)
     if not condition.endswith(_NO_PACKAGE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +31,10 @@ _WITHOUT_ENGINE = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSIO
 """The conditions of what pyspark raises for want of a JVM, or of a session on a Spark Connect server."""
 
 _LIBRARIES = ("/pyspark/", "/py4j/")
+
+_NOT_EXCEPTIONS = (SystemExit, CancelledError, GeneratorExit)
+"""What code may raise that Python does not count as an Exception, but for what Ctrl-C raises: a thread ends in silence
+with the first of them."""
 
 Value = TypeVar("Value")
 
@@ -91,7 +96,7 @@ class Rule:
         _refuse_other_parameters(self.name, function)
         try:
             result = function(changes)
-        except Exception as error:
+        except (Exception, *_NOT_EXCEPTIONS) as error:
             self._refuse_stopped(changes)
             if isinstance(error, PySparkException) and not is_of_pyspark(error):
                 raise
@@ -155,7 +160,7 @@ def _refuse_other_parameters(rule: str, function: Callable[[DataFrame], DataFram
         return
 
 
-def _describe_place(error: Exception) -> str:
+def _describe_place(error: BaseException) -> str:
     """Where it was raised. Its message may quote values, so that does not become part of ours."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f" at {error.filename}:{error.lineno}"
@@ -165,7 +170,7 @@ def _describe_place(error: Exception) -> str:
     return f" at {at[0].filename}:{at[0].lineno}" if at else ""
 
 
-def _lacks_engine(error: Exception) -> bool:
+def _lacks_engine(error: BaseException) -> bool:
     """Whether pyspark raised it for want of a JVM or a session. Where it makes a column it asserts that."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, AssertionError):
@@ -196,7 +201,7 @@ def _import_function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:
         raise HandlerRefused(
             f"{where} cannot be imported ({error})", "install its package, or put its folder on PYTHONPATH"
         ) from error
-    except Exception as error:
+    except (Exception, *_NOT_EXCEPTIONS) as error:
         if _lacks_engine(error):
             raise EngineNeeded(f"{where}: importing {module} needs Spark", "start it before") from None
         raise HandlerRefused(

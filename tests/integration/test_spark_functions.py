@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -182,6 +183,26 @@ def test_a_function_that_raises_is_refused_without_its_message(spark: Any) -> No
     with pytest.raises(HandlerRefused, match="raised KeyError") as refused:
         spark(orders={"function": f"{__name__}:broken"}).handle(batch(shop()))
     assert "must not be shown" not in str(refused.value)
+
+
+def exits(df: Any) -> Any:
+    """Rows are not for this function to decide about."""
+    sys.exit(f"for {df.columns}")
+
+
+def test_a_function_that_calls_exit_is_refused_by_its_name(spark: Any) -> None:
+    handler = spark(orders={"function": f"{__name__}:exits"})
+    with pytest.raises(HandlerRefused, match=r"the function of .* raised SystemExit at .*test_spark_functions\.py:\d+"):
+        handler.handle(batch(shop()))
+
+
+def test_a_module_that_calls_exit_when_it_is_imported_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rules_that_exit.py").write_text("import sys\nsys.exit(4)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    handler = SparkHandler("spark", SparkOptions(tables={"orders": {"function": "rules_that_exit:f"}}))
+    assert "importing rules_that_exit raised SystemExit at" in "".join(str(one) for one in handler.check())
 
 
 def test_a_function_that_takes_something_else_than_one_dataframe_is_told_so(spark: Any) -> None:

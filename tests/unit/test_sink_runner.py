@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -111,6 +112,13 @@ class Engine(Handler):
         return Status(True, "the engine runs")
 
 
+class Exiting(Engine):
+    """Calls sys.exit() for a batch, as code of somebody else may."""
+
+    def handle(self, batch: Batch) -> Batch:  # noqa: ARG002 - whatever it is
+        sys.exit(3)
+
+
 def _runner(sink: Sink, *handlers: Handler, pause: float = 0.001, lifecycle: Lifecycle | None = None) -> SinkRunner:
     metrics = Metrics()
     lifecycle = lifecycle or Lifecycle(metrics, start_timeout=10.0)
@@ -185,6 +193,17 @@ def test_rows_that_were_put_aside_do_not_vanish_in_a_sink_that_does_not_take_the
     assert lifecycle.stopping.wait(10)
     assert "sink.k: rule 'a rule' puts rows aside, and sinks of this type lose such rows" in str(lifecycle.failure)
     assert not sink.wrote.is_set()
+    _end(runner)
+
+
+def test_a_handler_that_calls_exit_stops_the_service_and_does_not_leave_it_without_a_thread() -> None:
+    engine, lifecycle = Exiting(), Lifecycle(Metrics(), start_timeout=10.0)
+    engine.may_start.set()
+    runner = _runner(Failing(0), engine, lifecycle=lifecycle)
+    runner.start()
+    runner.take(Item(_BATCH, (1,)))
+    assert lifecycle.stopping.wait(10)
+    assert "handler.engine: unexpected SystemExit" in str(lifecycle.failure)
     _end(runner)
 
 
