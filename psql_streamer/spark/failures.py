@@ -51,6 +51,9 @@ _LONG_BYTES = re.compile(r"X'[0-9A-Fa-f]{32,}'")
 
 _MOST_CAUSES = 4
 
+_BROADCAST = "java.util.concurrent.ExecutionException"
+"""What Spark's broadcast of one side of a join raises for whatever went wrong in it."""
+
 _ABOUT_VALUES = (
     "com.fasterxml.jackson.",
     "java.lang.ArithmeticException",
@@ -143,6 +146,16 @@ def explain_failure(
         happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
         return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
     return HandlerUnavailable(f"{where}: Spark ended with {raised}")
+
+
+def explain_failed_broadcast(error: HandlerError, where: str) -> HandlerError:
+    """For a rule with lookups, whose rows Spark broadcasts in a job of its own: no row of the table is to blame."""
+    if _BROADCAST not in error.what:
+        return error
+    what = f"{where}: a value of a lookup that it joins with cannot be taken: {error.what.removeprefix(f'{where}: ')}"
+    return HandlerUnavailable(
+        what, "correct it where the lookup reads it, or have the rule take every value: try_cast(LOOKUP.COLUMN AS ...)"
+    )
 
 
 def _explain_wrong_rule(error: Exception, where: str, condition: str | None, columns: Sequence[str]) -> HandlerRefused:

@@ -197,7 +197,7 @@ class SparkHandler(Handler):
         began = time.monotonic()
         self._in_spark = began, _describe_rows(ruled)
         try:
-            done = self._run_rules_or_give_up(batch, ruled)
+            done = self._run_with_either_version(batch, ruled)
         except HandlerError as error:
             self._state = Status(False, str(error))
             raise
@@ -283,6 +283,24 @@ class SparkHandler(Handler):
             log.info("shipped to the executors: %s", self._session.shipped)
         self._state = Status(True, f"{self._engine}, nothing has gone through it yet")
         return spark
+
+    def _run_with_either_version(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
+        """With the lookups as they are; where that fails, with the versions before of those that are new to a rule."""
+        try:
+            return self._run_rules_or_give_up(batch, ruled)
+        except HandlerError as error:
+            if isinstance(error, EngineLost) or self._interrupted.is_set() or not self._lookups.go_back():
+                raise
+            failed = error
+        self._runner.planner.forget()
+        try:
+            done = self._run_rules_or_give_up(batch, ruled)
+        except HandlerError:
+            self._lookups.go_on()
+            self._runner.planner.forget()
+            raise failed from None
+        self._lookups.refuse(failed)
+        return done
 
     def _run_rules_or_give_up(self, batch: Batch, ruled: Sequence[Changes]) -> list[RuleResult]:
         try:

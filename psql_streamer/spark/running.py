@@ -16,7 +16,7 @@ from psql_streamer.spark.coercion import find_uncoercible_values, parse_uncoerci
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.exchange import Sent, find_row_of_image
 from psql_streamer.spark.facts import RowOrigin
-from psql_streamer.spark.failures import RowsFailed, Uncoercible, explain_failure
+from psql_streamer.spark.failures import RowsFailed, Uncoercible, explain_failed_broadcast, explain_failure
 from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.metadata import IMAGE_SHIFT
@@ -243,7 +243,8 @@ class Runner:
         return self._explain_of_job(error, job) if found is None else self._make_uncoercible_error(job, sent, *found)
 
     def _explain_of_job(self, error: Exception, job: Job) -> HandlerError:
-        return self._explain(error, job.where, [column.name for column in job.changes.columns])
+        found = self._explain(error, job.where, [column.name for column in job.changes.columns])
+        return found if job.show_lookups is None else explain_failed_broadcast(found, job.where)
 
     def _explain(self, error: Exception, where: str, columns: Sequence[str] = ()) -> HandlerError:
         return explain_failure(error, where, self._describe_end, self.cluster, columns)

@@ -259,6 +259,109 @@ def test_a_version_that_lacks_a_column_which_a_rule_names_does_not_take_the_plac
     assert segments_of(handler) == [b"tin", None, None]
 
 
+@pytest.mark.parametrize(
+    ("sql", "first", "second", "refusal"),
+    [
+        ("s.v + 1", {"v": 1}, {"v": "x"}, "v is of type string, and was bigint; the rule 'orders' may use it"),
+        ("s.v.a", {"v": {"a": 1}}, {"v": "x"}, "v is of type string, and was struct"),
+        ("s.v.a", {"v": {"a": 1, "b": 2}}, {"v": {"b": 2}}, "v.a is gone"),
+        ("v || customer", {"v": 1}, {"v": 1, "customer": "ann"}, "a rule fails: public.orders, rule 'orders': "),
+    ],
+)
+def test_a_version_of_other_types_with_which_a_rule_fails_does_not_take_the_place_of_the_one_before(
+    with_lookups: Any, tmp_path: Path, sql: str, first: Any, second: Any, refusal: str
+) -> None:
+    path = tmp_path / "segments.json"
+    path.write_text(json.dumps({"name": "ann", **first}))
+    rule = {"sql": f"SELECT c.id, {sql} AS segment FROM changes c LEFT JOIN segments s ON s.name = c.customer"}
+    lookup = {"kind": "json", "path": str(path), "refresh": "50ms"}
+    handler = with_lookups({"segments": lookup}, orders=rule)
+    before = segments_of(handler)
+    replace(path, json.dumps({"name": "ann", **second}))
+
+    def is_told() -> bool:
+        assert segments_of(handler) == before
+        return refusal in handler.status().reason
+
+    until(is_told, "the file to be refused")
+    assert handler.status().ok
+    replace(path, json.dumps({"name": "ann", **first}))
+    until(lambda: segments_of(handler) == before and "in vain" not in handler.status().reason, "the file to be read")
+
+
+def test_a_column_without_values_has_no_type_that_counts_and_numbers_may_become_wider(
+    with_lookups: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "segments.json"
+    lookup = {"kind": "json", "path": str(path), "refresh": "50ms"}
+    path.write_text(json.dumps({"name": "ann", "segment": 1}))
+    handler = with_lookups({"segments": lookup}, orders=JOINED)
+    assert segments_of(handler) == [b"1", None, None]
+    for value, shown in ((None, None), (2.5, b"2.5")):
+        replace(path, json.dumps({"name": "ann", "segment": value}))
+        until(lambda shown=shown: segments_of(handler) == [shown, None, None], "the file to be read again")  # type: ignore[misc]
+    replace(path, json.dumps({"name": "ann", "segment": "x"}))
+    until(lambda: "segment is of type string, and was double" in handler.status().reason, "the file to be refused")
+
+
+def test_a_value_of_a_new_version_that_the_join_cannot_take_keeps_the_version_before(
+    with_lookups: Any, csv: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    csv.write_text("id,segment\n1,gold\n")
+    rule = {
+        "sql": "SELECT c.id, s.segment FROM changes c LEFT JOIN segments s ON s.id = c.id",
+        "onError": "dead-letter",
+    }
+    handler = with_lookups(of_csv(csv, refresh="50ms"), orders=rule)
+    assert segments_of(handler) == [b"gold", None, None]
+    replace(csv, "id,segment\n1,tin\nnot one,x\n")
+
+    def is_told() -> bool:
+        assert segments_of(handler) == [b"gold", None, None]
+        return "with what is there now a rule fails: public.orders, rule 'orders': a value of a lookup" in (
+            handler.status().reason
+        )
+
+    until(is_told, "the version to be refused")
+    assert "CAST_INVALID_INPUT" in handler.status().reason
+    assert "not one" not in handler.status().reason + caplog.text
+    replace(csv, "id,segment\n1,tin\n")
+    until(lambda: segments_of(handler)[0] == b"tin", "the version that can be taken")
+    assert "in vain" not in handler.status().reason
+
+
+def test_a_value_that_the_join_cannot_take_in_the_first_version_is_told_as_the_lookups(
+    with_lookups: Any, csv: Path
+) -> None:
+    csv.write_text("id,segment\nnot one,x\n")
+    rule = {"sql": "SELECT c.id, s.segment FROM changes c LEFT JOIN segments s ON s.id = c.id"}
+    handler = with_lookups(of_csv(csv), orders=rule)
+    with pytest.raises(HandlerUnavailable, match=r"a value of a lookup that it joins with cannot be taken: .*try_cast"):
+        segments_of(handler)
+
+
+def selects_segment(df: Any) -> Any:
+    segments = df.sparkSession.table("segments").select("name", "segment")
+    return df.join(segments, df.customer == segments.name, "left").drop(segments.name)
+
+
+def test_a_lost_column_that_a_function_does_not_use_keeps_no_version_back_and_one_that_it_uses_does(
+    with_lookups: Any, csv: Path
+) -> None:
+    csv.write_text("name,segment,since\nann,gold,2020\n")
+    handler = with_lookups(of_csv(csv, refresh="50ms"), orders={"function": f"{__name__}:selects_segment"})
+    assert segments_of(handler) == [b"gold", None, None]
+    replace(csv, "name,segment\nann,tin\n")
+    until(lambda: segments_of(handler)[0] == b"tin", "the version that the function can take")
+    replace(csv, "name,since\nann,2020\n")
+
+    def is_told() -> bool:
+        assert segments_of(handler) == [b"tin", None, None]
+        return "with what is there now a rule fails: " in handler.status().reason
+
+    until(is_told, "the version to be refused")
+
+
 def test_an_error_that_nobody_foresaw_is_told_as_well_and_the_lookup_read_again(
     with_lookups: Any, csv: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from psql_streamer.errors import HandlerError
 from psql_streamer.interfaces import Finding, Published, Source
 from psql_streamer.model import Batch, Changes, Index, Position, Stats
 from psql_streamer.nearest import suggest_nearest
@@ -88,6 +89,7 @@ class Lookups:
         """Which columns rules may use: no version takes the place of another that has lost one of them."""
         for name, lookup in self._read.items():
             lookup.find_user = partial(_find_user, rules, name)
+            lookup.users = frozenset(key for key, rule in rules.items() if _may_use(rule, name))
 
     def begin_stream(self, source: str, position: Position | None) -> None:
         """See Handler.begin_stream."""
@@ -141,8 +143,27 @@ class Lookups:
             self._uses.clear()
         return moved
 
+    def go_back(self) -> bool:
+        """The batch fails: put versions with which its rules have not run before back; whether there are any."""
+        gone_back = [lookup for lookup in self._read.values() if lookup.go_back()]
+        self._uses.clear()
+        return bool(gone_back)
+
+    def go_on(self) -> None:
+        """It fails with the versions before as well."""
+        for lookup in self._read.values():
+            lookup.go_on()
+        self._uses.clear()
+
+    def refuse(self, error: HandlerError) -> None:
+        """With the versions before it did not fail."""
+        for lookup in self._read.values():
+            lookup.refuse(error)
+
     def keep(self) -> None:
         """The batch has gone through."""
+        for lookup in self._read.values():
+            lookup.prove()
         for changelog in self._kept.values():
             changelog.keep()
 
@@ -219,7 +240,7 @@ class Lookups:
         return [*self._read.values(), *self._kept.values()]
 
     def _require_versions(self, rule: Rule) -> dict[str, Version]:
-        return {name: self._read[name].require() for name in self.list_usable(rule) if name in self._read}
+        return {name: self._read[name].require(rule.name) for name in self.list_usable(rule) if name in self._read}
 
     def _list_kept(self, rule: Rule) -> list[str]:
         return [name for name in self.list_usable(rule) if name in self._kept]
@@ -276,12 +297,22 @@ class Lookups:
 
 
 def _find_user(rules: Mapping[str, TableRule], lookup: str, column: str) -> str | None:
-    """The first rule that may use a column of a lookup: its text has both names, or it has a function."""
+    """The first rule whose text has the names of a lookup and of a column of it. What functions use is seen when they
+    run.
+    """
     for name, rule in rules.items():
-        text = f"{rule.sql or ''} {rule.where or ''}".lower()
-        if rule.function is not None or (lookup.lower() in text and column.lower() in text):
+        text = _join_texts(rule)
+        if lookup.lower() in text and column.lower() in text:
             return name
     return None
+
+
+def _may_use(rule: TableRule, lookup: str) -> bool:
+    return rule.function is not None or lookup.lower() in _join_texts(rule)
+
+
+def _join_texts(rule: TableRule) -> str:
+    return f"{rule.sql or ''} {rule.where or ''}".lower()
 
 
 def _list_version_numbers(versions: Mapping[str, Version]) -> tuple[int, ...] | None:

@@ -112,7 +112,8 @@ class Views:
         """Spark forgets what it holds of a version. What runs with it goes on."""
         with suppress(Exception):
             self._spark.catalog.dropGlobalTempView(shared.view)
-            shared.frame.unpersist()
+            if shared.version.table is not None:  # a frame of the lookup's own is let go by the lookup
+                shared.frame.unpersist()
 
 
 def _identify_view(spark: SparkSession, name: str) -> int | None:
