@@ -36,6 +36,9 @@ _PYTHON = "PYTHON_EXCEPTION"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n((?:[ ].*\n)+)([A-Za-z_][\w.]*)", re.MULTILINE)
 _FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+)', re.MULTILINE)
 
+_PYTHON_ENDED = "Python worker exited unexpectedly"
+"""What Spark says of a process of Python's that crashed, ended itself, or was killed, with a row in it."""
+
 _NO_MEMORY = ("UNABLE_TO_ACQUIRE_MEMORY", "OutOfMemoryError")
 
 _NO_PACKAGE = ("PACKAGE_NOT_INSTALLED", "UNSUPPORTED_PACKAGE_VERSION")
@@ -71,13 +74,15 @@ _ENGINE_END_SECONDS = 3.0
 class EngineLost(HandlerUnavailable):
     """The engine ended, or ran out of memory, while it ran a job.
 
-    happened: what the job's message says behind table and rule. how: what a row does that makes it happen.
+    happened: what the job's message says behind table and rule. how: what a row does that makes it happen. cure: what
+    to do about such a row; empty for more memory.
     """
 
-    def __init__(self, what: str, remedy: str = "", happened: str = "", how: str = "") -> None:
+    def __init__(self, what: str, remedy: str = "", happened: str = "", how: str = "", cure: str = "") -> None:
         super().__init__(what, remedy)
         self.happened = happened
         self.how = how
+        self.cure = cure
 
 
 class RowsFailed(HandlerRefused):
@@ -139,13 +144,24 @@ def explain_failure(
         return _explain_failed_rows(error, where, raised)
     if _NO_SPACE in str(error):
         return _explain_unwritten(where, errno.ENOSPC)
+    return _find_lost_engine(error, condition, where, cluster) or HandlerUnavailable(
+        f"{where}: Spark ended with {raised}"
+    )
+
+
+def _find_lost_engine(error: Exception, condition: str | None, where: str, cluster: str) -> EngineLost | None:
+    """For a job that failed because something ended under it, though the JVM lives."""
     if any(sign in f"{condition} {error}" for sign in _NO_MEMORY):
         happened, remedy = "Spark ran out of memory", "raise spark.driver.memory in [spark.conf]"
         return EngineLost(f"{where}: {happened}", remedy, happened, "takes more memory than Spark has")
+    if _PYTHON_ENDED in str(error):
+        happened, remedy = "the Python process of its function ended", "it is started again"
+        cure = "correct the function, or what it calls, for such a row"
+        return EngineLost(f"{where}: {happened}", remedy, happened, "ends the Python process of its function", cure)
     if cluster and executors_died(error):
         happened, remedy = f"executors of {cluster} ended", "look at the logs of its workers"
         return EngineLost(f"{where}: {happened}", remedy, happened, "ends an executor")
-    return HandlerUnavailable(f"{where}: Spark ended with {raised}")
+    return None
 
 
 def explain_failed_broadcast(error: HandlerError, where: str) -> HandlerError:

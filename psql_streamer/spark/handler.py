@@ -484,4 +484,6 @@ def _blame_all(error: EngineLost, ruled: Sequence[Changes]) -> EngineLost:
     """Whichever table it was that ended the engine, the others' jobs ended with it."""
     names = ", ".join(str(changes.relation) for changes in ruled[:_MOST_TABLES_NAMED])
     more = f" and {len(ruled) - _MOST_TABLES_NAMED} more tables" if len(ruled) > _MOST_TABLES_NAMED else ""
-    return error if len(ruled) == 1 else EngineLost(f"{names}{more}: {error.happened}", error.remedy, error.happened)
+    if len(ruled) == 1:
+        return error
+    return EngineLost(f"{names}{more}: {error.happened}", error.remedy, error.happened, error.how, error.cure)

@@ -169,10 +169,11 @@ def dispose_of_fatal(job: Job, error: HandlerError, memory: str | None) -> RuleR
     size = int(measure_rows(changes)[0])
     if job.rule.on_error == "dead-letter":
         return _reject_rows(job, f"{job.where}: the row has {size} bytes and {how}")
+    more_memory = f"raise spark.driver.memory in [spark.conf]{f', which is {memory}' if memory else ''}"
+    cure = (error.cure if isinstance(error, EngineLost) else "") or more_memory
     raise HandlerRefused(
         f"{job.where}: the row of change {job.show_change(0)} has {size} bytes and {how}",
-        f"raise spark.driver.memory in [spark.conf]{f', which is {memory}' if memory else ''}, or put such rows aside: "
-        'onError = "dead-letter"',
+        f'{cure}, or put such rows aside: onError = "dead-letter"',
     )
 
 

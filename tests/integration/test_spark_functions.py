@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import traceback
@@ -183,6 +184,34 @@ def test_a_function_that_raises_is_refused_without_its_message(spark: Any) -> No
     with pytest.raises(HandlerRefused, match="raised KeyError") as refused:
         spark(orders={"function": f"{__name__}:broken"}).handle(batch(shop()))
     assert "must not be shown" not in str(refused.value)
+
+
+def ends_its_process(df: Any) -> Any:
+    """Code that crashes for a row, as compiled code of others may."""
+    from pyspark.sql import functions as f
+
+    return df.withColumn("id", f.udf(lambda number: number if number != 3 else os._exit(1), "int")("id"))
+
+
+def test_a_row_that_ends_the_python_process_of_a_function_is_looked_for_and_put_aside(spark: Any) -> None:
+    handler = spark(orders={"function": f"{__name__}:ends_its_process", "onError": "dead-letter"})
+    with pytest.raises(HandlerUnavailable, match="the Python process of its function ended"):
+        handler.handle(batch(shop()))
+    result = handler.handle(batch(shop()))
+    [rejection] = result.rejections
+    assert rejection.changes.seq.tolist() == [2]
+    assert rejection.reason.endswith("and ends the Python process of its function")
+    assert sorted(seq for part in result.changes for seq in part.seq.tolist()) == [0, 1, 3]
+
+
+def test_a_row_that_ends_the_python_process_of_a_function_stops_the_service_by_its_name(spark: Any) -> None:
+    handler = spark(orders={"function": f"{__name__}:ends_its_process"})
+    with pytest.raises(HandlerUnavailable):
+        handler.handle(batch(shop()))
+    with pytest.raises(
+        HandlerRefused, match=r"the row of change \(.*, 2\) has \d+ bytes and ends the Python .*: correct the"
+    ):
+        handler.handle(batch(shop()))
 
 
 def exits(df: Any) -> Any:
