@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from psql_streamer.interfaces import Published, Severity
 from psql_streamer.model import ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.lookups import lookup as lookup_module
+from psql_streamer.spark.lookups import lookups as lookups_module
 from psql_streamer.spark.lookups import reading, refreshing
 from psql_streamer.spark.options import SparkOptions
 from sources.postgres.source import PostgresSource
@@ -360,6 +362,31 @@ def test_a_lost_column_that_a_function_does_not_use_keeps_no_version_back_and_on
         return "with what is there now a rule fails: " in handler.status().reason
 
     until(is_told, "the version to be refused")
+
+
+def test_a_lookup_whose_reading_hangs_is_told_and_makes_no_other_one_old(
+    with_lookups: Any, csv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, really_read = threading.Event(), reading.read
+
+    def hang(options: Any, *given: Any, **named: Any) -> Any:
+        if options.kind == "json":
+            answers.wait(60)
+        return really_read(options, *given, **named)
+
+    monkeypatch.setattr(refreshing, "read", hang)
+    monkeypatch.setattr(lookup_module, "_SLOW_SECONDS", 0.2)
+    monkeypatch.setattr(lookups_module, "_FIRST_READINGS_SECONDS", 2.0)
+    (csv.parent / "silent.json").write_text('{"name": "ann"}')
+    silent = {"silent": {"kind": "json", "path": str(csv.parent / "silent.json")}}
+    try:
+        handler = with_lookups({**silent, **of_csv(csv, refresh="50ms")}, orders=JOINED)
+        assert "lookup silent not read: this is its first reading, being read for" in handler.status().reason
+        replace(csv, "name,segment\nann,new\n")
+        until(lambda: segments_of(handler)[0] == b"new", "the other lookup to be read again")
+    finally:
+        answers.set()
+    until(lambda: handler.status().ok, "the lookup that hung to be read")
 
 
 def test_an_error_that_nobody_foresaw_is_told_as_well_and_the_lookup_read_again(

@@ -16,6 +16,9 @@ from psql_streamer.spark.lookups.version import Version, let_go
 
 log = logging.getLogger("psql_streamer.spark")
 
+_SLOW_SECONDS = 5.0
+"""After this /status tells that a reading takes its time."""
+
 _MEND_IT = "correct what the lookup reads, or have the rule take it (try_cast, CAST of the other side to a string)"
 
 
@@ -49,6 +52,7 @@ class Lookup:
         self._loads = 0
         self._due_at = 0.0
         self._fresh_at: float | None = None  # when what is held was known to be what is there
+        self._reading_since: float | None = None
         self._fresh_before: float | None = None  # the same of the version before
 
     # The thread that loads.
@@ -60,7 +64,7 @@ class Lookup:
 
     def load(self, read: Callable[[LookupOptions], Version], stamp: Callable[[LookupOptions], str]) -> None:
         """Read it, unless its files are as they were. Never raises an error: the version that is there stays."""
-        began = time.monotonic()
+        began = self._reading_since = time.monotonic()
         try:
             newest = self._newest
             is_other = newest is None or self.options.refresh != "change" or stamp(self.options) != newest.stamp
@@ -74,6 +78,8 @@ class Lookup:
             # Its text may quote values.
             self._note_failure(HandlerUnavailable(f"the reading ended with {type(error).__name__}"))
             return
+        finally:
+            self._reading_since = None
         with self._lock:
             self._fresh_at = began
             self._due_at = time.monotonic() + self._interval
@@ -198,9 +204,10 @@ class Lookup:
         """A part of a sentence for /status."""
         version = self._newest
         if version is None:
-            return f"lookup {self.name} not read: {self._problem or 'it is being read'}"
+            return f"lookup {self.name} not read: {self._problem or 'this is its first reading'}{self._shown_reading}"
         stale = ", too old" if self.is_stale else ""
-        return f"lookup {self.name} of {version.rows} rows, {self._shown_age} old{stale}{self._because}"
+        what = f"lookup {self.name} of {version.rows} rows, {self._shown_age} old{stale}"
+        return f"{what}{self._because}{self._shown_reading}"
 
     def stats(self) -> Stats:
         """rows, bytes, age_seconds, loads, failed_loads; without a version no rows and no age."""
@@ -222,6 +229,12 @@ class Lookup:
     def _shown_age(self) -> str:
         age = self.age or 0.0
         return f"{age:.0f} s" if age < 120 else f"{age / 60:.0f} min"
+
+    @property
+    def _shown_reading(self) -> str:
+        since = self._reading_since
+        seconds = 0.0 if since is None else time.monotonic() - since
+        return f", being read for {seconds:.0f} s" if seconds >= _SLOW_SECONDS else ""
 
     @property
     def _because(self) -> str:

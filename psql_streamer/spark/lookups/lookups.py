@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,9 @@ _QUIET_BATCHES = 2
 """A table that has not changed for so many batches is given to Spark as a whole, once; else a batch gets the rows that
 it needs."""
 
+_FIRST_READINGS_SECONDS = 30.0
+"""For so long a start waits for lookups; what is not read by then, rules wait for."""
+
 Show: TypeAlias = Callable[["SparkSession"], None]
 """Makes lookups views of a session."""
 
@@ -70,7 +74,7 @@ class Lookups:
         self._read = {name: Lookup(name, one) for name, one in options.items() if one.kind != "changelog"}
         self._kept = {name: Changelog(name, one) for name, one in options.items() if one.kind == "changelog"}
         self._sources: Mapping[str, Source] = {}
-        self._refresher = Refresher(list(self._read.values()), {})
+        self._refreshers: Sequence[Refresher] = ()
         self._views: Views | None = None
         self._moving: dict[str, Moving] = {}
         self._quiet: dict[str, int] = dict.fromkeys(self._kept, 0)
@@ -81,7 +85,7 @@ class Lookups:
     def attach(self, sources: Mapping[str, Source], folder: Path | None) -> None:
         """See Handler.attach."""
         self._sources = sources
-        self._refresher = Refresher(list(self._read.values()), sources)
+        self._refreshers = [Refresher(lookup, sources) for lookup in self._read.values()]
         for changelog in self._kept.values():
             changelog.attach(sources, folder)
 
@@ -108,17 +112,23 @@ class Lookups:
         self._views = Views(spark)
         for lookup in self._read.values():
             lookup.forget()
-        self._refresher.begin(spark if is_of_a_server(spark) else spark.newSession())
+        wait_until = time.monotonic() + _FIRST_READINGS_SECONDS
+        for refresher in self._refreshers:
+            refresher.begin(spark if is_of_a_server(spark) else spark.newSession())
+        for refresher in self._refreshers:
+            refresher.wait(max(0.0, wait_until - time.monotonic()))
 
     def leave(self) -> None:
         """The engine is gone."""
         self._views = None
-        self._refresher.pause()
+        for refresher in self._refreshers:
+            refresher.pause()
 
     def stop(self) -> None:
         """Read nothing more, and give files back."""
         self.leave()
-        self._refresher.end()
+        for refresher in self._refreshers:
+            refresher.end()
         for changelog in self._kept.values():
             changelog.close()
 
@@ -126,7 +136,8 @@ class Lookups:
         """Between two batches: versions that were read meanwhile become the current ones; whether there are any."""
         moved = sum(lookup.advance() for lookup in self._read.values()) > 0
         if sum(lookup.let_go_if_lost() for lookup in self._read.values()):
-            self._refresher.hurry()
+            for refresher in self._refreshers:
+                refresher.hurry()
         return moved
 
     def prepare(self, batch: Batch) -> bool:

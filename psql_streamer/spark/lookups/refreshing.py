@@ -1,11 +1,10 @@
-"""The thread that reads lookups, beside the batches."""
+"""The thread that reads a lookup, beside the batches."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,35 +15,40 @@ from psql_streamer.spark.lookups.reading import read, stamp
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("psql_streamer.spark")
-
 _LONGEST_WAIT_SECONDS = 60.0
 
 
 class Refresher:
-    """Reads lookups when they are due, one after the other. Begins with its first engine."""
+    """Reads a lookup when it is due. Each has a thread of its own: a database that does not answer makes no other one
+    old. Begins with its first engine.
+    """
 
-    def __init__(self, lookups: Sequence[Lookup], sources: Mapping[str, Source]) -> None:
-        self._lookups = lookups
+    def __init__(self, lookup: Lookup, sources: Mapping[str, Source]) -> None:
+        self._lookup = lookup
         self._sources = sources
         self._spark: SparkSession | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
+        self._has_tried = threading.Event()
         self._ending = False
         self._thread: threading.Thread | None = None
 
     def begin(self, spark: SparkSession) -> None:
-        """Read what is due now, and go on with that in a thread. spark: a session that nobody else uses."""
+        """Read it in a thread when it is due. spark: a session that nobody else uses."""
         self._spark = spark
         if self._thread is None:
             self._ending = False
-            self._read_due()
-            self._thread = threading.Thread(target=self._run, name="spark lookups", daemon=True)
+            self._has_tried.clear()
+            self._thread = threading.Thread(target=self._run, name=f"spark lookup {self._lookup.name}", daemon=True)
             self._thread.start()
         self._wake.set()
 
+    def wait(self, seconds: float) -> None:
+        """Until it was read, or found not to be there, for the first time."""
+        self._has_tried.wait(seconds)
+
     def hurry(self) -> None:
-        """Something is due now."""
+        """It may be due now."""
         self._wake.set()
 
     def pause(self) -> None:
@@ -61,18 +65,19 @@ class Refresher:
     def _run(self) -> None:
         mine = threading.current_thread()
         while not self._ending and self._thread is mine:
-            self._wake.wait(self._pause())
+            self._read_if_due()
+            self._has_tried.set()
+            self._wake.wait(self._find_pause())
             self._wake.clear()
-            self._read_due()
 
-    def _pause(self) -> float:
-        due = [at for lookup in self._lookups if (at := lookup.due_at) is not None]
-        return max(0.0, min(_LONGEST_WAIT_SECONDS, min(due, default=float("inf")) - time.monotonic()))
+    def _find_pause(self) -> float:
+        due = self._lookup.due_at
+        wait = float("inf") if due is None or self._spark is None else due - time.monotonic()
+        return max(0.0, min(_LONGEST_WAIT_SECONDS, wait))
 
-    def _read_due(self) -> None:
+    def _read_if_due(self) -> None:
         with self._lock:
-            for lookup in self._lookups:
-                spark, due = self._spark, lookup.due_at
-                if spark is None or due is None or due > time.monotonic():
-                    continue
-                lookup.load(partial(read, spark=spark, sources=self._sources), partial(stamp, spark=spark))
+            spark, due = self._spark, self._lookup.due_at
+            if spark is None or due is None or due > time.monotonic():
+                return
+            self._lookup.load(partial(read, spark=spark, sources=self._sources), partial(stamp, spark=spark))
