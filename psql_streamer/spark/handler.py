@@ -26,6 +26,7 @@ from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sour
 from psql_streamer.model import Batch, Changes, Position, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.spark.alike import Joined, group_changes, join_changes
+from psql_streamer.spark.at_work import AtWork
 from psql_streamer.spark.catalyst import Catalyst
 from psql_streamer.spark.connect import connect_mode
 from psql_streamer.spark.counts import Counts
@@ -62,6 +63,9 @@ _MOST_TABLES_NAMED = 3
 _SLOW_SECONDS = 5.0
 """After this /status tells which rows Spark has."""
 
+_HANGING_SECONDS = 60.0
+"""After this they are a problem."""
+
 _NO_RULES = "no rules in [spark.tables]: nothing goes through Spark, and none is started"
 
 
@@ -81,6 +85,7 @@ class SparkHandler(Handler):
         self.batches_at_once = 1 if is_local else batching.SPARK_BATCHES
         self._session = Session(self._options)
         self._counts = Counts()
+        self._at_work = AtWork()
         self._runner = Runner(self._session.describe_end, self._counts)
         self._portions = Portions()
         self._lookups = Lookups(self._options.lookups)
@@ -241,7 +246,8 @@ class SparkHandler(Handler):
             return Status(False, cluster.missing)
         state = self._state
         parts = [state.reason, self._lookups.describe(), self._describe_slow_batch()]
-        return Status(state.ok and self._lookups.well, "; ".join(part for part in parts if part))
+        ok = state.ok and self._lookups.well and self._seconds_in_spark < _HANGING_SECONDS
+        return Status(ok, "; ".join(part for part in parts if part))
 
     def stats(self) -> Stats:
         """The numbers of Counts, and of each lookup; of an application on a cluster `executors` as well."""
@@ -343,12 +349,14 @@ class SparkHandler(Handler):
 
     def _run_joined(self, batch: Batch, spark: SparkSession, one: Joined) -> RuleResult:
         self._give_up()  # tables that wait for a thread are not begun any more
-        pieces = self._split_job(replace(self._make_job(spark, one.changes, batch), tables=one.tables))
-        if len(pieces) == 1:
-            return run_joined(self._runner, pieces[0], one.members)
-        if one.tables is not None:
-            return combine(self._run_joined(batch, spark, join_changes([changes])) for changes in one.members)
-        return combine(run(self._runner, piece) for piece in pieces)
+        job = replace(self._make_job(spark, one.changes, batch), tables=one.tables)
+        with self._at_work.note(job.where):
+            pieces = self._split_job(job)
+            if len(pieces) == 1:
+                return run_joined(self._runner, pieces[0], one.members)
+            if one.tables is None:
+                return combine(run(self._runner, piece) for piece in pieces)
+        return combine(self._run_joined(batch, spark, join_changes([changes])) for changes in one.members)
 
     def _find_broken_function(self, name: str, rule: TableRule) -> HandlerRefused | None:
         """Why a rule's function cannot be had, if that can be said without Spark."""
@@ -449,9 +457,17 @@ class SparkHandler(Handler):
 
     def _describe_slow_batch(self) -> str:
         """What to say of rows that are in Spark for a while; empty otherwise."""
-        began, what = self._in_spark or (time.monotonic(), "")
-        seconds = time.monotonic() - began
-        return f"{what} have been in Spark for {seconds:.0f} s" if seconds >= _SLOW_SECONDS else ""
+        in_spark, seconds = self._in_spark, self._seconds_in_spark
+        if in_spark is None or seconds < _SLOW_SECONDS:
+            return ""
+        longest = self._at_work.describe_longest()
+        now = f", now {longest}" if longest else ""
+        return f"{in_spark[1]} have been in Spark for {seconds:.0f} s{now}"
+
+    @property
+    def _seconds_in_spark(self) -> float:
+        in_spark = self._in_spark
+        return 0.0 if in_spark is None else time.monotonic() - in_spark[0]
 
 
 def _describe_rows(ruled: Sequence[Changes]) -> str:

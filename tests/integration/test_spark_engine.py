@@ -131,7 +131,10 @@ def test_the_status_names_the_rows_that_are_in_spark_for_long(spark: Any, monkey
     running.start()
     try:
         wait_for(lambda: "4 rows of public.orders have been in Spark for" in handler.status().reason, "it to be told")
+        assert ", now public.orders, rule 'orders', for 0 s" in handler.status().reason
         assert handler.status().ok, "it may be a slow rule"
+        monkeypatch.setattr(handler_module, "_HANGING_SECONDS", 0.1)
+        assert not handler.status().ok
     finally:
         _LET_GO.set()
         running.join()
