@@ -92,6 +92,7 @@ class SparkHandler(Handler):
         self._pool: SessionPool | None = None
         self._own_rules: Mapping[str, TableRule] = {}
         self._broken: frozenset[str] = frozenset()  # rules that a review goes without
+        self._found_broken: dict[tuple[str, str | None], HandlerRefused | None] = {}
         self._rules, self._has_rule = Rules({}), OfShapes(self._is_ruled)
         self._trouble: Trouble | None = None
         self._interrupted = threading.Event()
@@ -142,7 +143,7 @@ class SparkHandler(Handler):
         yield from check_files(self._options)
         put_on_path(self._options)
         for name, rule in ((name, rule) for name, rules in self._options.tables.items() for rule in rules):
-            error = self._find_broken_function(name, rule)
+            error = self._look_up_broken_function(name, rule)
             if error is not None:
                 yield Finding(Severity.ERROR, error.what, error.remedy, alone=True)
 
@@ -159,7 +160,7 @@ class SparkHandler(Handler):
         if not self._own_rules:
             return
         if self._pool is None:  # `check` has told of those whose function is broken: the others are looked at
-            found = {name: self._find_broken_function(name, rule) for name, rule in self._own_rules.items()}
+            found = {name: self._look_up_broken_function(name, rule) for name, rule in self._own_rules.items()}
             self._broken = frozenset(name for name, error in found.items() if error is not None)
         spark = self._revive_engine()
         modules, cluster = self._options.function_modules, self._session.cluster
@@ -358,6 +359,13 @@ class SparkHandler(Handler):
                 return combine(run(self._runner, piece) for piece in pieces)
         return combine(self._run_joined(batch, spark, join_changes([changes])) for changes in one.members)
 
+    def _look_up_broken_function(self, name: str, rule: TableRule) -> HandlerRefused | None:
+        """See _find_broken_function. A module that fails is imported once: what it does then, it does once."""
+        key = name, rule.function
+        if key not in self._found_broken:
+            self._found_broken[key] = self._find_broken_function(name, rule)
+        return self._found_broken[key]
+
     def _find_broken_function(self, name: str, rule: TableRule) -> HandlerRefused | None:
         """Why a rule's function cannot be had, if that can be said without Spark."""
         try:
@@ -451,6 +459,8 @@ class SparkHandler(Handler):
         self._counts.add("batches")
         self._counts.add("rows", rows)
         self._counts.add("dead_lettered", aside)
+        for rejection in chain.from_iterable(result.rejections for result in done):
+            self._runner.telling.tell_of_put_aside(rejection)
         put_aside = f", {aside} of them put aside" if aside else ""
         what = f"{_describe_rows(ruled)} in {seconds * 1000:.0f} ms{put_aside}"
         self._state = Status(True, f"{self._engine}, last batch: {what}")

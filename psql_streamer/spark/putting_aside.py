@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +19,6 @@ from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import Mask
 from psql_streamer.spark.nulling import run_with_nulls
 from psql_streamer.spark.running import Runner
-
-log = logging.getLogger("psql_streamer.spark")
-
 
 _MOST_ASKED = 10
 """Rows of those that fail in one place, of which Spark is asked one by one why."""
@@ -57,7 +53,7 @@ def run(runner: Runner, job: Job) -> RuleResult:
     try:
         return _run_without_uncoercible(runner, job)
     except RowsFailed:
-        log.warning("%s: a job failed on some row: looking for it", job.where)
+        runner.telling.tell_of_search(job)
     tolerated = runner.run_tolerantly(job)
     if tolerated is None or not tolerated.failed:
         return _sort_out(runner, job)
@@ -225,5 +221,4 @@ def _group_by_column(changes: Changes, images: Mapping[int, Mask]) -> dict[int, 
 
 
 def _reject_rows(job: Job, reason: str, column: str | None = None) -> RuleResult:
-    log.warning("%d rows are put aside: %s", len(job.changes), reason)
     return RuleResult((), (Rejection(job.changes, reason, column, job.rule.name),))

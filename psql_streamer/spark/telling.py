@@ -1,11 +1,14 @@
-"""What the log and the counters say of rows that a rule could not judge or compute as usual: a line for each, once."""
+"""What the log and the counters say of rows that a rule could not judge or compute as usual: a line for each, once; of
+rows that are put aside, one now and then."""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from collections.abc import Mapping
 
-from psql_streamer.model import Index
+from psql_streamer.model import Index, Rejection
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
@@ -17,6 +20,32 @@ from psql_streamer.spark.metadata import UNCHANGED
 log = logging.getLogger("psql_streamer.spark")
 
 
+_QUIET_SECONDS = 60.0
+"""Between two lines that say the same. A bad column may be in every batch, and there are many batches in a second."""
+
+_MOST_LINES = 1000
+"""Of which is known when they were told: some reasons have a size in them."""
+
+
+class _OnceAWhile:
+    """How many of something are to be told."""
+
+    def __init__(self) -> None:
+        self._told_at: dict[str, float] = {}
+        self._untold: Counter[str] = Counter()
+
+    def add(self, line: str, number: int = 1) -> int:
+        """All since it was told the last time; 0 while that is not long ago."""
+        now = time.monotonic()
+        if now - self._told_at.get(line, -_QUIET_SECONDS) < _QUIET_SECONDS:
+            self._untold[line] += number
+            return 0
+        if len(self._told_at) >= _MOST_LINES:
+            self._told_at.clear()
+        self._told_at[line] = now
+        return number + self._untold.pop(line, 0)
+
+
 class Telling:
     """Of one handler."""
 
@@ -24,6 +53,18 @@ class Telling:
         self._counts = counts
         self._left_out = LeftOut(counts)
         self._told: set[tuple[str, str]] = set()
+        self._repeated = _OnceAWhile()
+
+    def tell_of_search(self, job: Job) -> None:
+        """Warn that a job failed on some row, and others follow that look for it."""
+        if self._repeated.add(job.where):
+            log.warning("%s: a job failed on some row: looking for it", job.where)
+
+    def tell_of_put_aside(self, rejection: Rejection) -> None:
+        """Warn of rows that are put aside, with those of which nothing was said since the last line for this reason."""
+        rows = self._repeated.add(rejection.reason, len(rejection.changes))
+        if rows:
+            log.warning("%d rows are put aside: %s", rows, rejection.reason)
 
     def tell_of_nulls(self, job: Job, column: str | None, values: int) -> None:
         """Count values that are null because the rule could not compute them; warn once for a table, rule and column.

@@ -12,6 +12,7 @@ import pytest
 
 from psql_streamer.errors import HandlerError, HandlerRefused
 from psql_streamer.model import Changes, Rejection
+from psql_streamer.spark import telling
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rules import Rules
@@ -58,6 +59,20 @@ def test_a_row_whose_value_makes_a_function_of_java_fail_is_put_aside(spark: Any
 
 def told(rejections: tuple[Rejection, ...]) -> list[tuple[str, str | None, list[int]]]:
     return [(one.reason, one.column, one.changes.seq.tolist()) for one in rejections]
+
+
+def test_rows_that_are_put_aside_in_every_batch_are_told_once_in_a_while_and_all_counted(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = spark(docs={"sql": "SELECT *, CAST(amount AS INT) AS n FROM changes", **ASIDE})
+    for _ in range(3):
+        handler.handle(batch(documents((b"no number", b"{}"), (b"1", b"{}"))))
+    lines = [record.getMessage().partition(": ")[0] for record in caplog.records]
+    assert lines == ["public.docs, rule 'docs'", "1 rows are put aside"]
+    monkeypatch.setattr(telling, "_QUIET_SECONDS", 0.0)
+    handler.handle(batch(documents((b"no number", b"{}"))))
+    assert "3 rows are put aside: public.docs, rule 'docs': Spark ended with CAST_INVALID_INPUT" in caplog.text
+    assert handler.stats()["dead_lettered"] == 4
 
 
 @pytest.mark.behaviour("K5")

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 
 from psql_streamer.errors import HandlerRefused, HandlerUnavailable
+from psql_streamer.model import ReplicaIdentity
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.options import SparkOptions, TableRule
 from psql_streamer.spark.rules import EngineNeeded, Rules
+from tests.columns import postgres_table
+from tests.integration.conftest import MASTER
 from tests.kafka_sinks import wait_until
-from tests.spark_changes import INSERT, UPDATE, Texts, batch, changes, lacking, names, only, shop, values
+from tests.spark_changes import INSERT, ORDERS, UPDATE, Texts, batch, changes, lacking, names, only, shop, values
 
 
 def enrich(df: Any) -> Any:
@@ -223,6 +226,21 @@ def test_a_function_that_calls_exit_is_refused_by_its_name(spark: Any) -> None:
     handler = spark(orders={"function": f"{__name__}:exits"})
     with pytest.raises(HandlerRefused, match=r"the function of .* raised SystemExit at .*test_spark_functions\.py:\d+"):
         handler.handle(batch(shop()))
+
+
+def test_a_check_imports_a_module_that_fails_once(
+    engine: SparkHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = tmp_path / "imported"
+    text = f"with open({str(imported)!r}, 'a') as file:\n    file.write('once ')\nraise KeyError\n"
+    (tmp_path / "rules_that_fail.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    rules = {"orders": {"function": "rules_that_fail:f"}}
+    handler = SparkHandler("spark", SparkOptions(master=MASTER, tables=rules))
+    assert "rules_that_fail raised KeyError" in "".join(str(one) for one in handler.check())
+    assert list(handler.review({"db1": [postgres_table(1, "public", "orders", ReplicaIdentity.FULL, ORDERS)]})) == []
+    handler.stop()
+    assert imported.read_text() == "once "
 
 
 def test_a_module_that_calls_exit_when_it_is_imported_is_a_finding(
