@@ -74,7 +74,7 @@ class Lookups:
         self._read = {name: Lookup(name, one) for name, one in options.items() if one.kind != "changelog"}
         self._kept = {name: Changelog(name, one) for name, one in options.items() if one.kind == "changelog"}
         self._sources: Mapping[str, Source] = {}
-        self._refreshers: Sequence[Refresher] = ()
+        self._refreshers = [Refresher(lookup, {}) for lookup in self._read.values()]
         self._views: Views | None = None
         self._moving: dict[str, Moving] = {}
         self._quiet: dict[str, int] = dict.fromkeys(self._kept, 0)
