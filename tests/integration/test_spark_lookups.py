@@ -306,9 +306,15 @@ def test_a_column_without_values_has_no_type_that_counts_and_numbers_may_become_
     until(lambda: "segment is of type string, and was double" in handler.status().reason, "the file to be refused")
 
 
+@pytest.mark.parametrize("most_collected", [200_000, 0])
 def test_a_value_of_a_new_version_that_the_join_cannot_take_keeps_the_version_before(
-    with_lookups: Any, csv: Path, caplog: pytest.LogCaptureFixture
+    with_lookups: Any,
+    csv: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    most_collected: int,
 ) -> None:
+    monkeypatch.setattr(reading, "_MOST_COLLECTED_ROWS", most_collected)
     csv.write_text("id,segment\n1,gold\n")
     rule = {
         "sql": "SELECT c.id, s.segment FROM changes c LEFT JOIN segments s ON s.id = c.id",

@@ -54,6 +54,7 @@ class Views:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._shared: dict[str, _Shared] = {}
+        self._old: list[_Shared] = []
         self._seen: dict[tuple[int, str], _Seen] = {}
         self._lock = threading.Lock()
 
@@ -98,7 +99,8 @@ class Views:
         hinted.createOrReplaceGlobalTempView(shared.view)
         self._shared[name] = shared
         if held is not None:
-            self._drop(held)
+            self._old.append(held)
+        self._drop_old()
         return shared
 
     def _make_frame(self, version: Version) -> DataFrame:
@@ -108,12 +110,17 @@ class Views:
         frame.count()
         return frame
 
-    def _drop(self, shared: _Shared) -> None:
-        """Spark forgets what it holds of a version. What runs with it goes on."""
-        with suppress(Exception):
-            self._spark.catalog.dropGlobalTempView(shared.view)
-            if shared.version.table is not None:  # a frame of the lookup's own is let go by the lookup
-                shared.frame.unpersist()
+    def _drop_old(self) -> None:
+        """Spark forgets what it holds of versions. What runs with them goes on.
+
+        One that Spark alone holds stays until the lookup has let it go, as dropping its view would do that, too.
+        """
+        dropped = [one for one in self._old if one.version.table is not None or one.version.is_lost]
+        self._old = [one for one in self._old if not any(one is other for other in dropped)]
+        for one in dropped:
+            with suppress(Exception):
+                self._spark.catalog.dropGlobalTempView(one.view)
+                one.frame.unpersist()
 
 
 def _identify_view(spark: SparkSession, name: str) -> int | None:
