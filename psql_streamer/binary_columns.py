@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-_BINARY = pa.binary()
+_BINARY, _LARGE_BINARY = pa.binary(), pa.large_binary()
+_OFFSETS, _LARGE_OFFSETS = np.dtype(np.int32), np.dtype(np.int64)
 
 
 def read_offsets(column: pa.BinaryArray) -> NDArray[np.int64 | np.int32]:
     """Where each value begins in the data, and where the last one ends."""
     if not len(column):
         return np.zeros(1, np.int32)
-    width = np.dtype(np.int64 if pa.types.is_large_binary(column.type) else np.int32)
+    width = _LARGE_OFFSETS if column.type == _LARGE_BINARY else _OFFSETS
     bounds: NDArray[np.int64 | np.int32] = np.frombuffer(column.buffers()[1], width)
     return bounds[column.offset : column.offset + len(column) + 1]
 
@@ -41,6 +42,11 @@ def pack_values(values: Sequence[bytes | None]) -> pa.BinaryArray:
     return pa.Array.from_buffers(_BINARY, len(held), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(held))])
 
 
+def bound_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    """At least as many bytes as its values have, of which no other array is a part: one call, whatever its type."""
+    return int(column.get_total_buffer_size())
+
+
 def measure_bytes(column: pa.Array) -> int:
     """Bytes of all values together, of an array of any type."""
     if not _is_binary(column):
@@ -57,4 +63,4 @@ def measure_lengths(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _is_binary(column: pa.Array) -> bool:
-    return bool(pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type))
+    return bool(column.type == _BINARY or column.type == _LARGE_BINARY)

@@ -64,7 +64,12 @@ class FewRow(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of its values."""
-        return sum(len(cell) for image in (self.after, self.before) for cell in image or () if isinstance(cell, bytes))
+        size = 0
+        for image in (self.after, self.before):
+            for cell in image or ():
+                if isinstance(cell, bytes):
+                    size += len(cell)
+        return size
 
 
 class FewRows(Tabular):
@@ -92,9 +97,13 @@ class FewRows(Tabular):
 
     @cached_property
     def overhead(self) -> int:
-        cells = [cell for row in self.each for cell in (*(row.after or ()), *(row.before or ()))]
-        values = sum(isinstance(cell, bytes) for cell in cells)
-        return _OBJECTS + _ROW_OBJECTS * len(self.each) + _CELL_OBJECTS * len(cells) + _VALUE_OBJECTS * values
+        cells = values = 0
+        for row in self.each:
+            for image in (row.after, row.before):
+                if image is not None:
+                    cells += len(image)
+                    values += len(image) - image.count(None) - image.count(ABSENT)
+        return _OBJECTS + _ROW_OBJECTS * len(self.each) + _CELL_OBJECTS * cells + _VALUE_OBJECTS * values
 
     @property
     def next_batch_order(self) -> int:

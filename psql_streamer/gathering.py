@@ -14,19 +14,26 @@ from psql_streamer.stream_rate import StreamRate
 
 
 class Gathering:
-    """Knows the speed of the stream, by what was read. most: bytes that may wait. longest: seconds that they may."""
+    """Knows the speed of the stream, by what was read. most: bytes that may wait. longest: seconds that they may.
+
+    is_fast: whether there is anything to be left alone.
+    """
 
     def __init__(self, most: int, longest: float) -> None:
         self._most = most
         self._longest = min(SOCKET_GATHER_SECONDS, longest)
         self._rate = StreamRate(self._longest)
         self._due = -inf
+        self.is_fast = False
 
     def note_read(self, now: float, size: int, unread: bool) -> None:
         """Take into account that `size` bytes were read. unread: more of them wait, which should be read first."""
         self._due = now
         rate = self._rate.measure(now, size)
-        if rate is not None and rate > FAST_STREAM_BYTES_PER_SECOND and not unread:
+        if rate is None:
+            return
+        self.is_fast = rate > FAST_STREAM_BYTES_PER_SECOND
+        if self.is_fast and not unread:
             self._due = now + min(self._longest, self._most / rate)
 
     def compute_pause_seconds(self, now: float) -> float:

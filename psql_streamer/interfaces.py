@@ -155,6 +155,8 @@ class Source(ABC):
     when_left_alone: ClassVar[str] = ""
     """What goes on at the server while nobody reads, as messages have it behind `and`; empty where it costs nothing."""
 
+    least_interval: float = 0.0
+    """Seconds that it lets pass between two batches of a slow stream, also if it is asked for the next one earlier."""
     gives_transaction_metadata: ClassVar[bool] = False
     """Whether it follows `provide_transaction_metadata`. Without, it has no sink that wants them."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias, assert_never, overload
+from typing import Any, NamedTuple, TypeAlias, assert_never, cast, overload
 
 import numpy as np
 import pyarrow as pa
@@ -42,10 +42,11 @@ class Position:
 
 
 class _Named(IntEnum):
-    @property
-    def action(self) -> str:
-        """The name in events, metrics and logs: `insert`."""
-        return self.name.lower()
+    action: str
+    """The name in events, metrics and logs: `insert`."""
+
+    def __init__(self, _number: int) -> None:
+        self.action = self._name_.lower()
 
 
 class RowOp(_Named):
@@ -752,14 +753,14 @@ class Batch:
     continues: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.changes, BatchChanges):
+        # isinstance asks the metaclass of an abstract class, which takes a microsecond for each of many small batches.
+        if BatchChanges not in type(self.changes).__mro__:
             object.__setattr__(self, "changes", ByRelation(tuple(self.changes)))
 
     @property
     def rows(self) -> BatchChanges:
         """The changes with what may be asked of all of them at once."""
-        assert isinstance(self.changes, BatchChanges)  # noqa: S101 - __post_init__ made it one
-        return self.changes
+        return cast(BatchChanges, self.changes)  # __post_init__ made it one
 
     @property
     def idle(self) -> bool:

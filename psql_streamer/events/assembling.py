@@ -189,6 +189,8 @@ def _fill_snapshot(part: Encoded) -> pa.Array:
 
 def order_headers(held: set[str]) -> list[str]:
     """These headers as records have them: ours, and behind them those of formats."""
+    if not held:
+        return []
     return [*(header for header in HEADERS if header in held), *sorted(held.difference(HEADERS))]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,14 @@ def convert_one_to_iso(value: int) -> bytes:
     """The text of `to_iso` for one value."""
     if not 0 <= value < _YEAR_9999:
         return bytes(to_iso(np.array([value]))[0].as_py())
-    return (_EPOCH + timedelta(microseconds=value)).isoformat(timespec="microseconds").encode()
+    seconds, rest = divmod(value, 1_000_000)
+    return b"%s.%06d" % (_show_second(seconds), rest)
+
+
+@lru_cache(maxsize=64)
+def _show_second(seconds: int) -> bytes:
+    """Most transactions of a small batch were committed in the same second."""
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat().encode()
 
 
 def _convert_few_to_iso(values: list[int]) -> list[bytes] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -50,8 +50,8 @@ from psql_streamer.name_counts import show_name
 class _LeftOut:
     """What has no topic, by Records' names for it."""
 
-    skipped: Counter[str] = field(default_factory=Counter)
-    skipped_messages: Counter[str] = field(default_factory=Counter)
+    skipped: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    skipped_messages: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     excluded: int = 0
 
     def __bool__(self) -> bool:

@@ -61,14 +61,14 @@ class FewRecords:
         (relation, columns), plan = few.shapes[row.shape], self.plans[row.shape]
         if not plan.ways:
             return
-        every, transaction = range(len(columns)), few.transactions[row.tx]
-        image = self.images.write(row.shape, row.image, every)
+        every, transaction, cells = range(len(columns)), few.transactions[row.tx], row.image
+        image = self.images.write(row.shape, cells, every)
         old_cells = row.before if row.op is RowOp.UPDATE else None
         old = None if old_cells is None else self.images.write(row.shape, old_cells, every)
         one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, compute_checksum(image))
         value, headers = self.form.render_row(one), {} if self.headers is None else self.headers(one)
         for way in plan.ways:
-            key = self.keys.write(row.shape, row.image, way.key) if way.key else None
+            key = self.keys.write(row.shape, cells, way.key) if way.key else None
             for topic in way.topics:
                 yield _Written(topic, plan.table, key, value, transaction.commit, row.seq, row.op, headers)
 
@@ -88,7 +88,7 @@ class _Written(NamedTuple):
 
 def _is_unusual(row: FewRow, plan: Plan) -> bool:
     """Whether it becomes something else than one record a topic, or depends on what is done with unchanged values."""
-    lacks = ABSENT in row.image
+    lacks = ABSENT in ((row.before if row.after is None else row.after) or ())
     if lacks and row.op is not RowOp.DELETE:
         return True
     return (lacks or row.before is not None) and any(_is_key_unusual(row, way) for way in plan.ways)

@@ -68,6 +68,7 @@ class Metrics:
             "stage_seconds", "Time a micro-batch spends in a stage of the pipeline.", _STAGE_SECONDS, "stage", "part"
         )
         self._stages: dict[tuple[str, str], Histogram] = {}
+        self._rows_of: dict[str, Histogram] = {}
         self._retries = self._make_counter("retries_total", "Attempts after an error that may pass.", "part")
         self._errors = self._make_counter("errors_total", "Errors that a part raised, by their class.", "part", "class")
         self._make_gauge("build_info", "Always 1; the label is the version.", "version").labels(__version__).set(1)
@@ -89,7 +90,9 @@ class Metrics:
         self._tables.add(source, batch)
         self._pending.add(source, batch, batch_number)
         if rows := len(batch):
-            self._batch_rows.labels(source).observe(rows)
+            if source not in self._rows_of:
+                self._rows_of[source] = self._batch_rows.labels(source)
+            self._rows_of[source].observe(rows)
 
     def note_stored(self, source: str, batch_number: int) -> None:
         """Every batch of a source up to this one is durable in every sink, and the position store says so."""

@@ -6,7 +6,7 @@ read as blocks of any size are: that code has the words for what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from struct import Struct, error
@@ -21,6 +21,9 @@ from psql_streamer.pgoutput.tuples import NULL, TEXT, UNCHANGED
 _BEGIN, _COMMIT = Struct(">QqI"), Struct(">BQQq")
 _U16, _U32, _U64 = Struct(">H"), Struct(">I"), Struct(">Q")
 
+_XLOG_DATA_KIND, _KEEPALIVE_KIND = ord("w"), ord("k")
+_BEGIN_TAG, _COMMIT_TAG = ord("B"), ord("C")
+
 _KIND, _LSN = 5, 6
 """Where in a frame CopyData's payload begins, which says what it is; and behind that, an LSN."""
 
@@ -30,7 +33,7 @@ _MESSAGE = HEADER + 1
 _LAST_MOMENT = 2**63 - 1 - POSTGRES_EPOCH_US
 """Behind it, microseconds since 1970 do not fit into 64 bits."""
 
-_OPS = {int(op): op for op in (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)}
+_OPS: Mapping[int | None, RowOp] = {int(op): op for op in (RowOp.INSERT, RowOp.UPDATE, RowOp.DELETE)}
 
 
 @dataclass(slots=True)
@@ -67,29 +70,29 @@ class _Reading:
         self._seq = 0
 
     def read(self, starts: Sequence[int]) -> FewFrames:
-        for start, end in pairwise([*starts, len(self._data)]):
-            self._read_frame(start, end)
+        data, found = self._data, self._found
+        for start, end in pairwise([*starts, len(data)]):
+            if data[start + _KIND] != _KEEPALIVE_KIND:
+                self._read_message(start, end)
+            elif end - start == KEEPALIVE_FRAME and not self._open:
+                # A server whose changes are confirmed late sends one or two behind every transaction (PostgreSQL
+                # source, WalSndWaitForWal).
+                found.alive = max(found.alive, *_U64.unpack_from(data, start + _LSN))
+            else:
+                raise _Unusual
         if self._open:
             raise _Unusual
         return self._found
 
-    def _read_frame(self, start: int, end: int) -> None:
-        kind = self._data[start + _KIND : start + _KIND + 1]
-        if kind == b"k" and end - start == KEEPALIVE_FRAME and not self._open:
-            self._found.alive = max(self._found.alive, *_U64.unpack_from(self._data, start + _LSN))
-        elif kind == b"w" and end - start > HEADER:
-            self._read_message(self._data[start + HEADER], start, end)
-        else:
-            raise _Unusual
-
-    def _read_message(self, tag: int, start: int, end: int) -> None:
-        at = start + _MESSAGE
+    def _read_message(self, start: int, end: int) -> None:
+        data = self._data
+        tag = data[start + HEADER] if data[start + _KIND] == _XLOG_DATA_KIND and end - start > HEADER else None
         if tag in _OPS and self._open:
             self._read_row(_OPS[tag], start, end)
-        elif tag == ord("B") and end - at == _BEGIN.size and not self._open:
-            self._begin(*_BEGIN.unpack_from(self._data, at))
-        elif tag == ord("C") and end - at == _COMMIT.size and self._open:
-            self._commit(*_COMMIT.unpack_from(self._data, at))
+        elif tag == _BEGIN_TAG and end - start == _MESSAGE + _BEGIN.size and not self._open:
+            self._begin(*_BEGIN.unpack_from(data, start + _MESSAGE))
+        elif tag == _COMMIT_TAG and end - start == _MESSAGE + _COMMIT.size and self._open:
+            self._commit(*_COMMIT.unpack_from(data, start + _MESSAGE))
         else:
             raise _Unusual
 

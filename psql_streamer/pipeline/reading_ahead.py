@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from psql_streamer.batching import WORK_AHEAD_BYTES
 from psql_streamer.model import Batch
 
@@ -22,6 +24,8 @@ class ReadingAhead:
         self._is_snapshot = False
         self._bytes = 0
         self._stream_bytes = 0
+        self._given_at = 0.0
+        self._taken_seconds = inf
 
     def is_on_for(self, handles: bool) -> bool:
         """Whether the next batch is made while a sink is at work.
@@ -35,10 +39,24 @@ class ReadingAhead:
             return self._stream_bytes >= WORK_AHEAD_BYTES
         return self._bytes >= WORK_AHEAD_BYTES
 
-    def note(self, batch: Batch) -> None:
+    def count_ahead(self, least_interval: float) -> int:
+        """How many batches a sink may have when the next one of a slow stream is asked for.
+
+        least_interval: of the source. Where a sink takes a batch in less time, it is idle again when the next one
+        comes, and nobody has to wake the source up for it.
+        """
+        in_turn = self._is_snapshot or self._was_snapshot
+        return int(self._taken_seconds < least_interval and not in_turn)
+
+    def note_taken(self, now: float) -> None:
+        """A sink has the last batch."""
+        self._taken_seconds = now - self._given_at
+
+    def note(self, batch: Batch, now: float) -> None:
         """A batch that the source gave. One without events goes to no sink, and says nothing."""
         if batch.idle:
             return
+        self._given_at = now
         self._was_snapshot, self._is_snapshot = self._is_snapshot, bool(batch.transactions.snapshots)
         self._bytes = batch.nbytes - batch.overhead
         if not self._is_snapshot:

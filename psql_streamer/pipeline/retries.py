@@ -26,7 +26,7 @@ class Retries:
         self.problem = ""
         self.last_error: StreamerError | None = None
         self._part = part
-        self._tried = tried
+        self._tried, self._longest_pause = tried, LIMITS[tried].longest_pause
         self._metrics = metrics
         self._stop = stop
 
@@ -43,7 +43,7 @@ class Retries:
         first_pause: seconds; the later ones double. recover: called before every attempt but the first, and part of
         it. give_up_at: by time.monotonic(); an error after it is raised, too.
         """
-        backoff = Backoff(first_pause, LIMITS[self._tried].longest_pause)
+        backoff = Backoff(first_pause, self._longest_pause)
         began = time.monotonic()
         while not self._stop.is_set():
             try:

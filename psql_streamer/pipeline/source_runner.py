@@ -218,6 +218,8 @@ class SourceRunner:
         with self._lock:
             for batch_number in item.batch_numbers:
                 self._tracker.acknowledge(batch_number, sink)
+            if self._last_batch_number in item.batch_numbers:
+                self._reading_ahead.note_taken(time.monotonic())
             self._lock.notify()
         self._on_durable()
 
@@ -415,7 +417,7 @@ class SourceRunner:
         if batch is None:
             return
         self._metrics.observe_stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
-        self._reading_ahead.note(batch)
+        self._reading_ahead.note(batch, time.monotonic())
         # The place of a batch without events has to be in a transaction as well, where nothing else tells it.
         sinks = () if batch.idle and not self.part.keeps_place_in_transactions else self._sinks
         with self._lock:
@@ -436,13 +438,13 @@ class SourceRunner:
             return not self._sinks or self._lock.wait_for(lambda: any(map(self._wants_more, self._sinks)), LOOK_SECONDS)
 
     def _wants_more(self, sink: SinkRunner) -> bool:
-        return sink.wants_more if self._reads_ahead(sink) else self._is_done(sink)
+        if self._reads_ahead(sink):
+            return sink.wants_more
+        ahead = self._reading_ahead.count_ahead(self.part.least_interval)
+        return self._tracker.count_unacknowledged(sink.name) <= ahead
 
     def _reads_ahead(self, sink: SinkRunner) -> bool:
         return self._reading_ahead.is_on_for(bool(sink.handlers))
-
-    def _is_done(self, sink: SinkRunner) -> bool:
-        return not self._tracker.count_unacknowledged(sink.name)
 
 
 def _may_pass(error: Exception) -> TypeGuard[StreamerError]:

@@ -24,6 +24,9 @@ from sinks.kafka.rejected_rows import RejectedRows
 from sinks.kafka.shipment import Shipment
 from sinks.kafka.topics import TopicRefused, Topics
 
+_UNDIRECTED = np.full(FEW_ROWS, NO_PARTITION, np.int32)
+_UNDIRECTED.flags.writeable = False
+
 
 class Encoder(Protocol):
     """Makes records of a batch; psql_streamer.events has the formats."""
@@ -220,13 +223,12 @@ class BatchWriter:
 
 def _to_outgoing(records: Records) -> Outgoing:
     """The records, not directed to any partition yet."""
-    undirected = np.full(len(records), NO_PARTITION, np.int32)
     return Outgoing(
         records.topic_names,
         records.topics,
         records.keys,
         records.values,
-        undirected,
+        _UNDIRECTED[: len(records)] if len(records) <= FEW_ROWS else np.full(len(records), NO_PARTITION, np.int32),
         records.headers,
         records.timestamps,
     )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from psql_streamer.binary_columns import measure_bytes, read_offsets
+from psql_streamer.binary_columns import bound_bytes, measure_bytes, read_offsets
 from sinks.kafka.librdkafka import resolve_properties
 from sinks.kafka.outgoing import Outgoing, list_chunks
 
@@ -44,10 +44,11 @@ class Compression:
 
     def makes_smaller(self, records: Outgoing) -> bool:
         """Whether it does; also where that is not looked at."""
-        if self._codec is None:
+        least = max(_LOOK_BACK_BYTES, _LONG_VALUE_BYTES * len(records))
+        if self._codec is None or bound_bytes(records.values) < least:
             return True
         chunks = list_chunks(records.values)
-        if sum(map(measure_bytes, chunks)) < max(_LOOK_BACK_BYTES, _LONG_VALUE_BYTES * len(records)):
+        if sum(map(measure_bytes, chunks)) < least:
             return True
         sample = _take_sample(max(chunks, key=measure_bytes))
         return len(self._codec.compress(sample, asbytes=True)) < _WORTH_IT * len(sample)

@@ -29,6 +29,9 @@ from sinks.kafka.standstill import describe_troubles, lacks_partition
 _MOST_STANDSTILLS = 10
 """Standstills in a row, after which a new client takes over: it reads certificates from their files anew."""
 
+_UNHEARD_SECONDS = 0.1
+"""The time without a write in which a client may have said something: while it is written, each write hears it."""
+
 _METADATA_SECONDS = 1.0
 """Seconds that brokers get to answer a question: of a new client, and for the state of the partitions when nothing
 moves.
@@ -81,6 +84,7 @@ class Delivery:
         self._producer = self._make_producer({})
         self._plain: Clients | None = None
         self._single: Clients | None = None
+        self._delivered_at = 0.0
 
     def deliver(self, shipment: Shipment) -> Rejections:
         """Return when all are durable but those returned. Records of one partition keep their order.
@@ -95,6 +99,7 @@ class Delivery:
             if shipment.singly and not shipment.waiting:
                 self._close_single()
         self._settle_size(shipment)
+        self._delivered_at = time.monotonic()
         return shipment.rejected
 
     def settle(self, shipment: Shipment) -> None:
@@ -106,12 +111,13 @@ class Delivery:
 
     def listen(self) -> None:
         """Take what clients said while nothing was written: it does not explain what comes. Nothing is under way."""
-        try:
-            for client in (self._producer, self._plain):
-                if client is not None:
-                    client.poll()
-        except KafkaException:
-            self.abandon()
+        if time.monotonic() - self._delivered_at > _UNHEARD_SECONDS:
+            try:
+                for client in (self._producer, self._plain):
+                    if client is not None:
+                        client.poll()
+            except KafkaException:
+                self.abandon()
         self._complaints.age()
 
     def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:

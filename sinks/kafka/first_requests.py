@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import numpy as np
 
-from psql_streamer.binary_columns import measure_bytes
+from psql_streamer.binary_columns import bound_bytes
 from psql_streamer.model import Index
-from sinks.kafka.outgoing import Outgoing, list_chunks
+from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.rejections import measure_sizes
 
 _BATCH_OVERHEAD_BYTES = 128
@@ -39,7 +37,7 @@ def select_first_requests(records: Outgoing, at: Index, request_bytes: int) -> I
     if request_bytes < _SMALL_REQUEST_BYTES or len(at) < 2:
         return at
     most = request_bytes - _BATCH_OVERHEAD_BYTES
-    if _measure_all(records) <= most:
+    if _bound_all(records) <= most:
         return at
     sizes = measure_sizes(records, at) + _measure_overhead(records)
     if int(sizes.sum()) <= most:
@@ -58,11 +56,12 @@ def select_first_requests(records: Outgoing, at: Index, request_bytes: int) -> I
     return chosen
 
 
-def _measure_all(records: Outgoing) -> int:
-    """Bytes of all records, also of those that are not asked for: quickly known, and for a small batch all it takes."""
+def _bound_all(records: Outgoing) -> int:
+    """Bytes of all records at most, also of those that are not asked for: quickly known, and for a small batch all it
+    takes.
+    """
     columns = (records.keys, records.values, *records.headers.values())
-    chunks = chain.from_iterable(map(list_chunks, columns))
-    return sum(map(measure_bytes, chunks)) + len(records) * _measure_overhead(records)
+    return sum(map(bound_bytes, columns)) + len(records) * _measure_overhead(records)
 
 
 def _measure_overhead(records: Outgoing) -> int:

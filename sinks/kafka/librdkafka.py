@@ -7,6 +7,7 @@ table of pointers, which numpy fills from Arrow's buffers. The C API is stable: 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -36,6 +37,9 @@ MESSAGE = np.dtype(
     }
 )
 """rd_kafka_message_t on a 64-bit machine. `opaque` comes back with the delivery report."""
+
+ONE_MESSAGE = struct.Struct("=i12xi4xQQQQ8xQ")
+"""The same of one message."""
 
 FIELD = np.dtype(
     {

@@ -10,15 +10,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer import batching
 from psql_streamer.binary_columns import measure_bytes, read_offsets
 from psql_streamer.cells import join_arrays
 from psql_streamer.events.assembling import join_names, order_headers
 from psql_streamer.model import NO_RECORD_TIME, Index
 from sinks.kafka import librdkafka
-from sinks.kafka.librdkafka import FIELD, MESSAGE
+from sinks.kafka.librdkafka import FIELD, MESSAGE, ONE_MESSAGE
 
 Bytes: TypeAlias = pa.BinaryArray | pa.ChunkedArray
 """In chunks where records of several batches stand behind one another."""
+
+_BINARY = pa.binary()
 
 _MOST_RECORDS_BYTES = (1 << 31) - 1
 """What an array of the type `binary` holds at most."""
@@ -90,12 +93,31 @@ def find_runs(records: Outgoing, at: Index) -> Iterator[Run]:
 
 def lay_out(records: Outgoing, at: Index) -> NDArray[np.void]:
     """rd_kafka_produce_batch's messages, one a record at these places. Their bytes stay where they are."""
+    if len(at) <= batching.FEW_ROWS and _has_all(records.keys) and _has_all(records.values):
+        return _lay_out_few(records, at.tolist())
     messages = np.zeros(len(at), MESSAGE)
     messages["value"], messages["value_size"] = locate(records.values, at)
     messages["key"], messages["key_size"] = locate(records.keys, at)
     messages["partition"] = records.partitions[at]
     messages["opaque"] = at
     return messages
+
+
+def _has_all(column: Bytes) -> bool:
+    """Whether it is one array, without a null."""
+    return bool(column.type == _BINARY and not column.null_count and isinstance(column, pa.BinaryArray))
+
+
+def _lay_out_few(records: Outgoing, at: Sequence[int]) -> NDArray[np.void]:
+    """The same of values that are all there, one by one."""
+    values, keys = read_offsets(records.values).tolist(), read_offsets(records.keys).tolist()
+    value, key = find_address(records.values), find_address(records.keys)
+    partitions, laid_out = records.partitions.tolist(), bytearray(MESSAGE.itemsize * len(at))
+    for row, place in enumerate(at):
+        start, end, key_start, key_end = values[place], values[place + 1], keys[place], keys[place + 1]
+        where = value + start, end - start, key + key_start, key_end - key_start
+        ONE_MESSAGE.pack_into(laid_out, row * MESSAGE.itemsize, 0, partitions[place], *where, place)
+    return np.frombuffer(laid_out, MESSAGE)
 
 
 def lay_out_fields(
@@ -130,14 +152,20 @@ def locate(column: Bytes, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uin
     if isinstance(column, pa.ChunkedArray):
         return _locate_in_chunks(column, at)
     bounds = read_offsets(column).view(np.uint64 if pa.types.is_large_binary(column.type) else np.uint32)
-    # An empty value is not a null one: it needs an address, though nothing is read there.
-    _, nearest, data = column.buffers()
     start, end = bounds[at].astype(np.uint64), bounds[at + 1].astype(np.uint64)
-    address, size = start + np.uint64(data.address if data is not None and data.size else nearest.address), end - start
+    address, size = start + np.uint64(find_address(column)), end - start
     if column.null_count:
         missing = np.asarray(column.is_null())[at]
         address[missing] = size[missing] = 0
     return address, size
+
+
+def find_address(column: pa.BinaryArray) -> int:
+    """Where the bytes of all its values begin. An empty value is not a null one: it needs an address, though nothing is
+    read there.
+    """
+    _, nearest, data = column.buffers()
+    return int(data.address if data is not None and data.size else nearest.address)
 
 
 def _locate_in_chunks(column: pa.ChunkedArray, at: Index) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

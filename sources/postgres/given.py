@@ -6,10 +6,8 @@ was given, nothing is lost (see timelines.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from psql_streamer.lsn import Lsn
-from psql_streamer.model import Batch, Position
+from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
 
 _GIVEN = "given"
@@ -20,15 +18,17 @@ def read_given(position: Position) -> Lsn:
     """Nothing was given behind this. Where it was not stored, the position itself."""
     if _GIVEN in position.data:
         return Lsn.parse(position.data[_GIVEN])
-    there = WalPosition.from_position(position)
+    return find_given(WalPosition.from_position(position))
+
+
+def find_given(there: WalPosition) -> Lsn:
+    """The same behind a batch with changes, where the stream has come to."""
     return Lsn(max(there.lsn, there.commit_lsn + 1 if there.changes else 0))
 
 
-def stamp_given(batch: Batch, given: Lsn) -> Batch:
-    """A batch whose position says how far what was given has come. given: before it."""
-    reached = given if batch.idle else read_given(batch.position)
-    position = Position({**batch.position.data, _GIVEN: str(reached)}, batch.position.shown)
-    return replace(batch, position=position)
+def stamp_given(position: Position, given: Lsn) -> Position:
+    """A position that says how far what was given has come."""
+    return Position({**position.data, _GIVEN: str(given)}, position.shown)
 
 
 def move_back(position: Position, lsn: Lsn) -> Position:

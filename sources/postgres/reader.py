@@ -166,8 +166,9 @@ class _Reader:
         now = time.monotonic()
         self._send_status_when_due(now)
         self._answer(now)
-        if now - before < READER_NAP_SECONDS:
-            time.sleep(max(READER_NAP_SECONDS, self._compute_pause(now)))  # let some rows gather
+        nap = READER_NAP_SECONDS if now - before < READER_NAP_SECONDS else 0.0
+        if (pause := max(nap, self._compute_pause(now))) > 0:
+            time.sleep(pause)  # let some rows gather
 
     def _compute_pause(self, now: float) -> float:
         """How long the stream may be left alone, because no block may go and little of one is there."""
@@ -243,7 +244,8 @@ class _Reader:
             received = self._stream.receive(self._frames)
             total += received
             # What waits beyond the window of TCP comes in pieces of that size, and nobody wakes us up between them.
-            self._unread = received > 0 if self._stream.gather_bytes else received >= SOCKET_READ_ON_BYTES
+            gathers = self._stream.gather_bytes and self._gathering.is_fast
+            self._unread = received > 0 if gathers else received >= SOCKET_READ_ON_BYTES
         if total:
             self._heard_at = time.monotonic()
             self._gathering.note_read(self._heard_at, total, self._unread)

@@ -34,7 +34,7 @@ class ReceivedBlock(NamedTuple):
 
     received: int
     offsets: npt.NDArray[np.uint32]
-    data: bytearray
+    data: memoryview
     size: int
 
 
@@ -63,14 +63,16 @@ class ReaderProcess:
 
     def wait_for_start(self) -> tuple[int, str]:
         """The walsender, once it streams: see describe_session. Raises the reader's SourceError."""
+        self._socket.settimeout(_START_SECONDS)
         try:
-            kind, size = MESSAGE.unpack(self._receive(MESSAGE.size, _START_SECONDS))
+            kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
         except SourceUnavailable:
             if not self._is_interrupted:
                 raise
             raise SourceUnavailable(
                 "the server did not start replication in time", "check its load, or raise startTimeout"
             ) from None
+        self._socket.settimeout(_MESSAGE_REST_SECONDS)
         body = self._receive(size)
         if kind == FAILED:
             raise _decode_error(body)
@@ -82,16 +84,22 @@ class ReaderProcess:
     def receive_block(self) -> ReceivedBlock:
         """The next one; waits for it. Raises the reader's SourceError."""
         kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
+        body = self._receive(size)
         if kind == FAILED:
-            raise _decode_error(self._receive(size))
-        received, frames = BLOCK.unpack(self._receive(BLOCK.size))
-        offsets = np.frombuffer(self._receive(4 * frames), np.uint32)
-        return ReceivedBlock(received, offsets, self._receive(size - BLOCK.size - offsets.nbytes), size)
+            raise _decode_error(body)
+        received, frames = BLOCK.unpack_from(body)
+        behind = BLOCK.size + 4 * frames
+        offsets = np.frombuffer(body, np.uint32, frames, BLOCK.size)
+        return ReceivedBlock(received, offsets, memoryview(body)[behind:], size)
 
     def send_command(self, kind: bytes, number: int) -> None:
         """If the reader has ended, nobody gets it: what it sent before says why."""
-        with self._sending, contextlib.suppress(OSError):
-            self._socket.sendall(COMMAND.pack(kind, number))
+        command = COMMAND.pack(kind, number)
+        with self._sending:
+            try:  # noqa: SIM105 - for every block of a stream, and contextlib.suppress takes three calls
+                self._socket.sendall(command)
+            except OSError:
+                pass
 
     def interrupt(self) -> None:
         """Make whoever waits for a message raise SourceUnavailable."""
@@ -111,17 +119,17 @@ class ReaderProcess:
         with self._sending:
             self._socket.close()
 
-    def _receive(self, size: int, timeout: float = _MESSAGE_REST_SECONDS) -> bytearray:
+    def _receive(self, size: int) -> bytearray:
         data = bytearray(size)
         view = memoryview(data)
         try:
-            self._socket.settimeout(timeout)
             while len(view):
                 if not (count := self._socket.recv_into(view)):
                     raise self._make_end_error()
                 view = view[count:]
         except TimeoutError:
-            raise SourceUnavailable(f"the reader process sent nothing for {timeout:g} s") from None
+            seconds = self._socket.gettimeout()
+            raise SourceUnavailable(f"the reader process sent nothing for {seconds:g} s") from None
         except OSError:  # it was killed with a command unread
             raise self._make_end_error() from None
         return data

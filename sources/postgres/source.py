@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 import psycopg2
 import psycopg2.extensions
 
-from psql_streamer.batching import BLOCK_ANSWER_SECONDS, READ_AHEAD_BYTES
+from psql_streamer.batching import BLOCK_ANSWER_SECONDS, READ_AHEAD_BYTES, SLOW_STREAM_BLOCK_SECONDS
 from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, QuietStreamEnded, SourceError, SourceUnavailable
 from psql_streamer.interfaces import CaptureRequest, Finding, Source, Status
@@ -31,7 +31,7 @@ from sources.postgres.accepted_gaps import drop_unreadable_slot
 from sources.postgres.capturing import PostgresCapture
 from sources.postgres.catalog import Catalog, Session, Slot
 from sources.postgres.check import check_source
-from sources.postgres.given import read_given, stamp_given
+from sources.postgres.given import find_given, read_given, stamp_given
 from sources.postgres.options import PostgresOptions, require_dsn
 from sources.postgres.positions import check_position, make_gap_error, require_never_read, resolve_resume_position
 from sources.postgres.primary_keys import PrimaryKeys
@@ -102,6 +102,7 @@ class PostgresSource(Source):
         self._transaction_metadata = False
         self._keys_in_doubt = 0
         self._stream_goes_on = False  # whether it had a block in its last turn
+        self.least_interval = min(SLOW_STREAM_BLOCK_SECONDS, options.batch_flush_interval)
         self._asked_at: float | None = None  # when the reader was asked for the next block
         self._silence = 0.0  # seconds, as long as somebody listens
         self._moved_at = 0.0  # when the stream last got on
@@ -209,15 +210,16 @@ class PostgresSource(Source):
             self._require_the_same_timeline()
             if self._snapshots.come_first:
                 batch = self._take_before_stream(self._decoder, timeout)
-                return None if batch is None else self._stamp_given(batch)
+                return None if batch is None else self._stamp_given(batch, batch.position, self._decoder)
             if not self._snapshots.stream_is_next and (batch := self._take_snapshot_batch(self._decoder)) is not None:
-                return self._stamp_given(batch)
+                return self._stamp_given(batch, batch.position, self._decoder)
             self._ask()
             if self._wait_for_stream(self._reader, timeout):
                 self._silence = 0.0
-                return self._stamp_given(self._snapshots.stamp(self._read_next(self._reader, self._decoder)))
+                batch, position = self._snapshots.watch(self._read_next(self._reader, self._decoder))
+                return self._stamp_given(batch, position, self._decoder)
             if (batch := self._take_snapshot_batch(self._decoder)) is not None:
-                return self._stamp_given(batch)
+                return self._stamp_given(batch, batch.position, self._decoder)
             self._require_a_living_stream()
             return None
         except SourceError as error:
@@ -310,10 +312,11 @@ class PostgresSource(Source):
         self._shapes |= {parse_oid(change.relation): change.relation for change in batch.schema_changes}
         return batch
 
-    def _stamp_given(self, batch: Batch) -> Batch:
-        batch = stamp_given(batch, self._given)
-        self._given, self._read_to = read_given(batch.position), WalPosition.from_position(batch.position).lsn
-        return batch
+    def _stamp_given(self, batch: Batch, position: Position, decoder: Decoder) -> Batch:
+        """The batch with this position, and how far what was given has come."""
+        there = decoder.position
+        self._given, self._read_to = self._given if batch.idle else find_given(there), there.lsn
+        return replace(batch, position=stamp_given(position, self._given))
 
     def _wait_for_stream(self, reader: ReaderProcess, timeout: float) -> bool:
         """Whether a block is there. Rows of a snapshot end the wait, but not at once where the stream goes on: the

@@ -104,7 +104,10 @@ class Runs:
     @property
     def current(self) -> SnapshotRun | None:
         """The snapshot whose tables are read: one after the other."""
-        return next((run for run in self.every if run.check is None and run.state in TO_RUN), None)
+        for run in self.every:
+            if run.check is None and run.state in TO_RUN:
+                return run
+        return None
 
     @property
     def checks(self) -> list[SnapshotRun]:
@@ -126,7 +129,9 @@ class Runs:
         """The tables that snapshots have begun to read, paused ones too."""
         found: Begun = {}
         for run in self.every:
-            for table in (run.tables or ()) if not run.state.ended else ():
+            if run.state.ended:
+                continue
+            for table in run.tables or ():
                 if table.state is TableState.READING:
                     found.setdefault(table.relation, []).append((run, table))
         return found

@@ -13,6 +13,7 @@ class Waker:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pair: tuple[socket.socket, socket.socket] | None = None
+        self._is_awake = False
 
     def open(self) -> None:
         """Be ready. May be called twice."""
@@ -37,11 +38,15 @@ class Waker:
     def wake(self) -> None:
         """End a select. Nothing while it is closed."""
         with self._lock, contextlib.suppress(BlockingIOError):  # full: it is awake
+            self._is_awake = True
             if self._pair is not None:
                 self._pair[1].send(b"\0")
 
     def rest(self) -> None:
         """Let the next select wait."""
+        if not self._is_awake:  # as it is before most batches of a stream
+            return
         with self._lock, contextlib.suppress(BlockingIOError):
+            self._is_awake = False
             if self._pair is not None:
                 self._pair[0].recv(4096)

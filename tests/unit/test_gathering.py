@@ -27,8 +27,11 @@ def test_a_fast_stream_is_left_alone_for_a_moment() -> None:
 
 def test_a_slow_stream_is_read_as_it_comes() -> None:
     gathering = Gathering(SOCKET_GATHER_BYTES, longest=1.0)
-    _read_for_a_second(gathering, FAST_STREAM_BYTES_PER_SECOND)
-    assert gathering.compute_pause_seconds(10.0) <= 0
+    _read_for_a_second(gathering, FAST)
+    assert gathering.is_fast
+    gathering.note_read(11.0, FAST_STREAM_BYTES_PER_SECOND, unread=False)
+    assert gathering.compute_pause_seconds(11.0) <= 0
+    assert not gathering.is_fast
 
 
 def test_the_first_bytes_say_nothing_of_the_speed() -> None:

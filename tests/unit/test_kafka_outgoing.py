@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from psql_streamer import batching
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.model import NO_RECORD_TIME, Index
 from sinks.kafka import clients, outgoing, producer
-from sinks.kafka.outgoing import Outgoing, find_runs
+from sinks.kafka.outgoing import Outgoing, find_runs, lay_out
 from sinks.kafka.producer import Producer
 from sinks.kafka.shipment import Shipment
 
@@ -145,3 +146,29 @@ def held(column: outgoing.Bytes) -> list[bytes | None]:
     addresses, sizes = outgoing.locate(column, np.arange(len(column)))
     places = zip(addresses.tolist(), sizes.tolist(), strict=True)
     return [ctypes.string_at(address, size) if address else None for address, size in places]
+
+
+@pytest.mark.parametrize("rows", [1, 5, batching.FEW_ROWS])
+def test_few_records_are_laid_out_as_many_are(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    values = pa.array([b"", b"a", b"bc"] * RECORDS, pa.binary())[1 : RECORDS + 1]
+    keys = pa.array([b"%d" % place for place in range(RECORDS)], pa.binary())
+    some = Outgoing(("t",), np.zeros(RECORDS, np.int32), keys, values, np.arange(RECORDS, dtype=np.int32) % 7)
+    at = np.arange(RECORDS)[3 :: RECORDS // rows][:rows]
+    few = lay_out(some, at)
+    monkeypatch.setattr(batching, "FEW_ROWS", 0)
+    assert few.tobytes() == lay_out(some, at).tobytes()
+    few["error"][0] = 1  # librdkafka writes there
+
+
+def test_few_records_of_which_one_lacks_a_value_or_is_of_another_batch_are_laid_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys, topics, partitions = pa.array([b"1", b"2"], pa.binary()), np.zeros(2, np.int32), np.zeros(2, np.int32)
+    lacking = Outgoing(("t",), topics, keys, pa.array([b"a", None], pa.binary()), partitions)
+    pieces = pa.chunked_array([pa.array([b"a"], pa.binary()), pa.array([b"b"], pa.binary())])
+    in_pieces = Outgoing(("t",), topics, keys, pieces, partitions)
+    found = [lay_out(some, np.arange(2)) for some in (lacking, in_pieces)]
+    assert [one["value_size"].tolist() for one in found] == [[1, 0], [1, 1]]
+    assert found[0]["value"].tolist()[1] == 0, "NULL"
+    monkeypatch.setattr(batching, "FEW_ROWS", 0)
+    assert [one.tobytes() for one in found] == [lay_out(some, np.arange(2)).tobytes() for some in (lacking, in_pieces)]

@@ -43,5 +43,26 @@ POSITION = replace(SMALL, changes=(), transactions=NO_TRANSACTIONS, nbytes=100)
 def test_the_next_batch_is_read_ahead_behind(given: list[Batch], ahead: bool, ahead_with_handlers: bool) -> None:
     reading = ReadingAhead()
     for batch in given:
-        reading.note(batch)
+        reading.note(batch, 0.0)
     assert (reading.is_on_for(handles=False), reading.is_on_for(handles=True)) == (ahead, ahead_with_handlers)
+
+
+@pytest.mark.parametrize(
+    ("given", "ahead"),
+    [
+        pytest.param([SMALL], 1, id="a slow stream"),
+        pytest.param([SMALL, POSITION], 1, id="a position"),
+        pytest.param([SMALL, ROWS], 0, id="rows of a snapshot"),
+        pytest.param([ROWS, SMALL], 0, id="a slow stream in turn with a snapshot"),
+        pytest.param([ROWS, SMALL, SMALL], 1, id="a stream whose snapshot is over"),
+    ],
+)
+def test_a_sink_that_is_faster_than_the_pace_of_the_source_may_have_a_batch_behind(
+    given: list[Batch], ahead: int
+) -> None:
+    reading = ReadingAhead()
+    for batch in given:
+        reading.note(batch, now=1.0)
+    assert reading.count_ahead(0.003) == 0, "nobody knows yet how fast it is"
+    reading.note_taken(1.002)
+    assert (reading.count_ahead(0.003), reading.count_ahead(0.001)) == (ahead, 0)

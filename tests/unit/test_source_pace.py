@@ -29,9 +29,10 @@ SMALL, LARGE = 1000, 1 << 20
 class Scripted(Source):
     """Gives batches of one size for ever, and counts how often it was read."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, least_interval: float = 0.0) -> None:
         super().__init__("db1", SourceOptions.model_validate({"type": "scripted", "startRetryInterval": "10ms"}))
         self._nbytes = nbytes
+        self.least_interval = least_interval
         self.given = self.starts = 0
         self.ended: SourceUnavailable | None = None
 
@@ -157,6 +158,30 @@ def test_behind_a_small_batch_nothing_is_read_until_the_sink_has_it(tmp_path: Pa
         for count in (1, 2, 3):
             assert gate.begun.acquire(timeout=10)
             assert settled(source) == count
+            gate.let_through.release()
+
+
+def test_a_source_that_keeps_a_pace_is_asked_while_a_sink_has_one_batch_if_that_took_the_last_one_faster(
+    tmp_path: Path,
+) -> None:
+    source, gate = Scripted(SMALL, least_interval=60.0), Gate("a")
+    with at_work(tmp_path, source, gate):
+        assert gate.begun.acquire(timeout=10)
+        assert settled(source) == 1, "nobody knows yet how fast the sink is"
+        gate.let_through.release()
+        assert gate.begun.acquire(timeout=10)
+        assert settled(source) == 3, "one batch at most waits behind the one in the sink"
+        gate.let_through.release()
+        assert gate.begun.acquire(timeout=10)
+        assert settled(source) == 4
+
+
+def test_a_source_that_keeps_a_pace_is_not_asked_before_a_sink_that_is_slower_has_all(tmp_path: Path) -> None:
+    source, gate = Scripted(SMALL, least_interval=0.01), Gate("a")
+    with at_work(tmp_path, source, gate):
+        for count in (1, 2, 3):
+            assert gate.begun.acquire(timeout=10)
+            assert settled(source) == count  # which takes longer than the source's interval
             gate.let_through.release()
 
 

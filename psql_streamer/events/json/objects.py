@@ -185,9 +185,15 @@ class Singles:
 
     def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
         """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. Raises WrittenByColumn."""
-        first, member = self.firsts[shape], self.known.render_member
-        held = ((first + column, image[column]) for column in columns)
-        members = [member(number, value) for number, value in held if value is not ABSENT]
+        first, names, of_one = self.firsts[shape], self.known.names, self.known.of_one
+        members = []
+        for column in columns:
+            value, write = image[column], of_one[first + column]
+            if value is ABSENT:
+                continue
+            if write is None:
+                raise WrittenByColumn
+            members.append(names[first + column] + (b":null" if value is None else b":" + write(value)))
         return b"{%s}" % b",".join(members)
 
 

@@ -100,13 +100,13 @@ class Snapshots(SnapshotsBesideStream[Readers, Delivered]):
         self._keyless, self._keyless_unfinished = None, False
         return False
 
-    def stamp(self, batch: Batch) -> Batch:
-        """A batch of the stream, which is given next; its position says how far the snapshots are."""
+    def watch(self, batch: Batch) -> tuple[Batch, Position]:
+        """A batch of the stream, which is given next; and its position, with how far the snapshots are."""
         self._schedule.watch(batch)
         if any(message.prefix == MESSAGE_PREFIX for message in batch.messages):
             batch = replace(batch, messages=tuple(filter(_is_others, batch.messages)))
         self._stream_is_next = False
-        return replace(batch, position=self._add_snapshot_state(batch.position))
+        return batch, self._add_snapshot_state(batch.position)
 
     def take_next_batch(self, source: SourceInfo, decoder: Decoder, metadata: bool) -> Batch | None:
         """Rows that may be given where the stream stands, or a move of the position; None for neither."""
