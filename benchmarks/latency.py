@@ -76,7 +76,7 @@ class Steady:
         ):
             started = service.wait_until_streaming()
             consumer = _consumer(stage.hosts, name)
-            with _commits(dsn, self.tables, self.rate, count):
+            with Commits(dsn, self.tables, self.rate, count):
                 _latencies(consumer, unmeasured)
                 before, stages, began = service.used(), service.stages(), time.monotonic()
                 latencies = _latencies(consumer, count - unmeasured)
@@ -96,7 +96,7 @@ class Steady:
 
     def _measure_pg_recvlogical(self, stage: Stage, slot: Slot, started: Started) -> Figures:
         count = int(self.rate * _LIMIT_SECONDS)
-        commits = _commits(slot.dsn, self.tables, self.rate, count)
+        commits = Commits(slot.dsn, self.tables, self.rate, count)
         with streaming(stage.binaries, slot, started.options) as process, commits:
             latencies = _latencies_of_output(process.stdout, count)
         return percentiles(latencies[count // 4 :], limit_p50=0.5, limit_p99=0.99)
@@ -115,7 +115,7 @@ def _consumer(hosts: str, topic: str) -> Consumer:
     return consumer
 
 
-class _commits:  # noqa: N801 - reads as a noun in `with`
+class Commits:
     """The writer at work while the block runs; BenchmarkFailed when it failed."""
 
     def __init__(self, dsn: str, tables: int, rate: int, count: int) -> None:

@@ -17,13 +17,15 @@ _STOP_SECONDS = 60.0
 
 
 class Program:
-    """Runs from its making until the end of the block. name: for messages. log: the file for what it writes."""
+    """Runs from its making until the end of the block. name: for messages. log: the file for what it writes. folder: in
+    which it runs; None for that of this process.
+    """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(self, name: str, command: Sequence[str], log: Path, folder: Path | None = None) -> None:
         self._name = name
         self._log = log
         with log.open("wb") as file:
-            self._process = subprocess.Popen(command, stdout=file, stderr=file)
+            self._process = subprocess.Popen(command, stdout=file, stderr=file, cwd=folder)
 
     def __enter__(self) -> Self:
         return self

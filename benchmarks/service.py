@@ -64,19 +64,28 @@ class Started:
 class Service(Program):
     """A running service of one sink, `bench`. folder: for its files, of which the log is kept until the folder goes.
 
-    section: of the source `bench`, in place of slots.
+    section: of the source `bench`, in place of slots. checkout: of the sources that run, with an environment of its own
+    in .venv; None for those that run here.
     """
 
     def __init__(
-        self, folder: Path, setup: Setup, slots: tuple[Slot, ...], hosts: str, topic: str, section: str = ""
+        self,
+        folder: Path,
+        setup: Setup,
+        slots: tuple[Slot, ...],
+        hosts: str,
+        topic: str,
+        section: str = "",
+        checkout: Path | None = None,
     ) -> None:
         self._slots = slots
         self._section = section
         self._port = free_ports(1)[0]
         config = folder / f"{topic}.toml"
         config.write_text(self._config(folder, setup, hosts, topic))
-        command = [sys.executable, "-m", "benchmarks.as_installed", "-q", "--config", str(config)]
-        super().__init__("the service", command, folder / f"{topic}.log")
+        python = sys.executable if checkout is None else str(checkout / ".venv/bin/python")
+        command = [python, "-m", "benchmarks.as_installed", "-q", "--config", str(config)]
+        super().__init__("the service", command, folder / f"{topic}.log", checkout)
 
     def wait_until_streaming(self) -> Started:
         """Return when the first slot is being streamed from: what was used before is the start-up's."""
