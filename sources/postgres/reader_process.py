@@ -17,8 +17,9 @@ from psql_streamer.errors import SourceError, SourceUnavailable
 from sources.postgres import server_errors
 from sources.postgres.reader import BLOCK, COMMAND, FAILED, MESSAGE, QUIT, STARTED, Settings
 
-_QUIT_SECONDS = 3.0
-"""The time that the process gets to end before it is killed."""
+_QUIT_SECONDS = 1.0
+"""The time that the process gets to end before it is killed: less than what a stop waits for a source, which would
+leave it behind with the slot. A kill costs nothing but the last position that the server would have been told."""
 
 _MESSAGE_REST_SECONDS = 30.0
 """The time that the rest of a message may take."""

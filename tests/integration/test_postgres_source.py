@@ -21,6 +21,7 @@ from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, So
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import Position
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.pipeline import pipeline
 from sources.postgres import server_watch
 from sources.postgres import source as postgres_source
 from sources.postgres.reader_process import ReaderProcess
@@ -766,6 +767,17 @@ def test_a_start_that_is_given_up_says_what_it_waited_for(shop: Database, monkey
     with pytest.raises(SourceUnavailable, match=r"the server did not start replication in time: .*startTimeout"):
         source.start(None)
     source.stop()
+
+
+def test_a_reader_process_that_does_not_end_is_ended_within_the_time_of_a_stop(shop: Database) -> None:
+    with streaming(shop) as source:
+        assert source._reader is not None
+        process = source._reader.process
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        source.stop()
+        assert time.monotonic() - began < pipeline._RELEASE_SECONDS
+        assert process.poll() == -signal.SIGKILL
 
 
 def test_a_reader_process_that_is_killed_is_named(shop: Database) -> None:
