@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from psql_streamer.pgoutput.full_identity import Asked, CatalogKey
 from psql_streamer.pgoutput.messages import parse_oid
 from sources.postgres.catalog import Catalog
+from sources.postgres.server_of_stream import ServerOfStream
 
 # A primary key's index has a row of pg_index, made or last changed by the transaction in its xmin. age() counts
 # transactions back from now, so what is older has the greater age. An index that was dropped leaves no trace.
@@ -28,11 +29,11 @@ _QUERY = """
 class PrimaryKeys:
     """Asks the catalog of a source's database, once for all tables of a block."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog | ServerOfStream) -> None:
         self._catalog = catalog
 
     def ask(self, asked: Sequence[Asked]) -> Sequence[CatalogKey]:
-        """See full_identity.AskKeys. SourceUnavailable when nobody answers."""
+        """See full_identity.AskKeys. SourceUnavailable when nobody answers, or another server."""
         with self._catalog.open_session() as session:
             rows = session.read_rows(
                 _QUERY, [parse_oid(question.relation) for question in asked], [question.xid for question in asked]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from psql_streamer.pgtype import PgType
 from psql_streamer.pgtypes.catalog import TypeCatalog, TypeRow
 from sources.postgres.catalog import Catalog, Session
+from sources.postgres.server_of_stream import ServerOfStream
 
 _COLUMNS = """
     SELECT t.oid, t.typname, t.typtype, t.typarray, coalesce(element.oid, 0), t.typdelim, t.typbasetype, t.typtypmod,
@@ -33,7 +34,7 @@ class ServerTypes:
     shows before its rows come, changes nothing in rows that are older.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog | ServerOfStream) -> None:
         self._catalog = catalog
         self._types = TypeCatalog()
         self._unknown: set[int] = set()
@@ -44,7 +45,7 @@ class ServerTypes:
 
     def resolve(self, oid: int) -> PgType | None:
         """The type; None for one that was dropped before it was asked for. Asks the server for what is not known yet:
-        SourceUnavailable when it does not answer."""
+        SourceUnavailable when it does not answer, or another one does."""
         while missing := self._types.find_missing(oid) - self._unknown:
             with self._catalog.open_session() as session:
                 self._types.add(_read_type_rows(session, _SOME, sorted(missing)))

@@ -27,6 +27,12 @@ _SERVER_ANSWER_SECONDS = 10.0
 _FRESH_SECONDS = _SERVER_LOOK_SECONDS + _SERVER_ANSWER_SECONDS
 """The time for which an answer says something about the present."""
 
+_LOOKS_IN_VAIN = 2
+"""After so many answers without the walsender that is told: one alone may have come just between its end and that of
+the stream."""
+
+_SLOT = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s"
+
 _WALSENDER = """
 SELECT wait_event_type, wait_event FROM pg_stat_activity
 WHERE pid = %s AND coalesce(extract(epoch FROM backend_start)::text, '') = %s
@@ -57,7 +63,7 @@ class ServerWatch:
     remove WAL that the slot needs. timeline: of the server of the stream, 0 before it was seen: a standby that is
     promoted goes on to stream, on another one. other_timeline: of a primary of the same cluster to which the address
     leads now, and which is not the server of the stream; 0 for none. sent_all: whether the walsender was seen to wait
-    for WAL, behind all that there was.
+    for WAL, behind all that there was. Of a server that does not have the walsender nothing else is taken.
     """
 
     def __init__(self, catalog: Catalog, on_refused: Callable[[], None], on_giving_up: Callable[[], None]) -> None:
@@ -67,19 +73,21 @@ class ServerWatch:
         self._on_giving_up = on_giving_up
         self.timeline = self.other_timeline = 0
         self.sent_all = self._has_looked = False
-        self._walsender, self._cluster = (0, ""), ""
-        self._at_work = ""
+        self._walsender, self._cluster, self._slot = (0, ""), "", ""
+        self._at_work = self._trouble = ""
         self._holds_back = False
+        self._looks_in_vain = 0  # one after the other, without the walsender
         self._answered_at = 0.0
         self._thread = WatchThread(self._run)
 
-    def start(self, walsender: tuple[int, str], cluster: str) -> None:
+    def start(self, walsender: tuple[int, str], cluster: str, slot: str) -> None:
         """Begin to ask. May be called again. walsender: the one that the stream comes from, see describe_session.
-        cluster: its system identifier.
+        cluster: its system identifier. slot: what it reads from.
         """
-        self._walsender, self._cluster = walsender, cluster
+        self._walsender, self._cluster, self._slot, self._trouble = walsender, cluster, slot, ""
         self._at_work, self._holds_back, self.timeline, self.other_timeline = "", False, 0, 0
         self.sent_all = self._has_looked = False
+        self._looks_in_vain = 0
         self._thread.start()
 
     def stop(self) -> None:
@@ -94,6 +102,10 @@ class ServerWatch:
     def holds_changes_back(self) -> bool:
         """Whether the walsender waited for standbys then. It may go on to answer meanwhile."""
         return self._holds_back and self._is_fresh
+
+    def describe_trouble(self) -> str:
+        """What the source itself does not see, because it does not read or because the stream goes on; else empty."""
+        return self._trouble if self._is_fresh else ""
 
     @property
     def _is_fresh(self) -> bool:
@@ -115,24 +127,51 @@ class ServerWatch:
         until = time.monotonic() + _SESSION_SECONDS
         while time.monotonic() < until and not stopping.wait(_SERVER_LOOK_SECONDS if self._has_looked else 0.0):
             self._has_looked = True
-            self.wal_end = int(session.read_wal_end())
-            self._look_at_walsender(session, *self._walsender)
+            if found := session.read_rows(_WALSENDER, *self._walsender):
+                self._look_at_server(session, *found[0])
+            else:
+                self._look_elsewhere(session)
             self._answered_at = time.monotonic()
-            if session.read_rows(_GIVES_SLOT_UP, self._walsender[0]):
-                self._on_giving_up()
 
-    def _look_at_walsender(self, session: Session, pid: int, began: str) -> None:
-        at_work, holds_back = "", False
-        found = session.read_rows(_WALSENDER, pid, began)
-        self.other_timeline = 0 if found else self._find_other_timeline(session)
-        for wait_type, wait_event in found:
-            at_work, holds_back = _describe_work(session, wait_type, wait_event), wait_event == _WAITS_FOR_STANDBY
-            self.timeline = session.read_timeline()
-            self.sent_all = self.sent_all or wait_event == _WAITS_FOR_WAL
-        self._at_work, self._holds_back = at_work, holds_back
+    def _look_at_server(self, session: Session, wait_type: str | None, wait_event: str | None) -> None:
+        """At the one of the stream. The rest is what its walsender waits for."""
+        self.other_timeline = self._looks_in_vain = 0
+        self.wal_end = int(session.read_wal_end())
+        self._at_work = _describe_work(session, wait_type, wait_event)
+        self._holds_back = wait_event == _WAITS_FOR_STANDBY
+        self.timeline = session.read_timeline()
+        self.sent_all = self.sent_all or wait_event == _WAITS_FOR_WAL
+        self._trouble = ""
+        if session.read_rows(_GIVES_SLOT_UP, self._walsender[0]):
+            self._trouble = (
+                "the slot keeps more WAL than max_slot_wal_keep_size, and a checkpoint may give it up at any time: "
+                "look at what the sinks wait for, or raise that setting and reload it"
+            )
+            self._on_giving_up()
+
+    def _look_elsewhere(self, session: Session) -> None:
+        """At a server that does not have the walsender: where its WAL ends says nothing of the stream."""
+        self._at_work, self._holds_back = "", False
+        self.other_timeline = self._find_other_timeline(session)
+        self._looks_in_vain += 1
+        if self._looks_in_vain >= _LOOKS_IN_VAIN:
+            self._trouble = self._describe_absence(session)
+
+    def _describe_absence(self, session: Session) -> str:
+        """Of the walsender. A source that waits for its sinks does not see that the stream has ended."""
+        if session.read_value(_SLOT, self._slot) == "lost":
+            return (
+                f'slot "{self._slot}" was invalidated, and its stream has ended: what was received is written before '
+                "the source says more"
+            )
+        return (
+            "the server to which the dsn leads now does not have this stream: it has ended there, and what was "
+            "received is not read yet, or the dsn leads to another server (a proxy, a pooler, a name with several "
+            "addresses). The next session goes where the dsn leads"
+        )
 
     def _find_other_timeline(self, session: Session) -> int:
-        """Of a server that does not have the walsender."""
+        """Of a primary of the same cluster, 0 for any other server."""
         if session.is_standby() or session.system_identifier != self._cluster:
             return 0
         return session.read_timeline()

@@ -40,6 +40,7 @@ from sources.postgres.reader import CONFIRM, DISCONNECT_IF_FULL, DISCONNECT_IF_U
 from sources.postgres.reader_process import ReaderProcess
 from sources.postgres.replication import Identity, Walsender, connect, set_failover
 from sources.postgres.server_errors import ObjectMissing, WalMissing, from_psycopg2
+from sources.postgres.server_of_stream import ServerOfStream
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.server_watch import ServerWatch
 from sources.postgres.slot_creation import create_slot
@@ -84,8 +85,9 @@ class PostgresSource(Source):
         self._settings = options
         self._catalog = Catalog(options.connection_string, options.timeout)
         self._server = ServerWatch(self._catalog, self._disconnect_if_full, self._disconnect_if_unread)
-        self._types = ServerTypes(self._catalog)
-        self._primary_keys = PrimaryKeys(self._catalog)
+        self._of_stream = ServerOfStream(self._catalog)
+        self._types = ServerTypes(self._of_stream)
+        self._primary_keys = PrimaryKeys(self._of_stream)
         self._snapshots = Snapshots(name, options, self._catalog, self._types)
         self._keyless: KeylessTables | None = None
         self._shapes: dict[int, Relation] = {}
@@ -193,6 +195,7 @@ class PostgresSource(Source):
             self._status = Status(False, str(error))
             raise error from None
         self._starts += 1
+        self._of_stream.walsender = walsender
         info = SourceInfo(POSTGRESQL, self.name, self._host, self._identity.database, self._identity.system_identifier)
         self._decoder = Decoder(
             info, resume, self._types.resolve, self._primary_keys.ask, self._shapes, self._transaction_metadata
@@ -200,7 +203,7 @@ class PostgresSource(Source):
         self._info = info
         self._status = Status(True, f'streaming from slot "{slot.name}" since {resume.lsn}')
         self._asked_at, self._silence, self._moved_at = None, 0.0, time.monotonic()
-        self._server.start(walsender, self._identity.system_identifier)
+        self._server.start(walsender, self._identity.system_identifier, slot.name)
         self._snapshots.start(position, self._next_xid, self._keyless, walsender)
 
     def read(self, timeout: float) -> Batch | None:
@@ -283,6 +286,8 @@ class PostgresSource(Source):
                 f"the server has {missing} more bytes of WAL, but has sent nothing for {silence:.0f} s"
                 f"{self._describe_work()}",
             )
+        if self._status.ok and (trouble := self._server.describe_trouble()):
+            return Status(False, f"{self._status.reason}; {trouble}")
         if self._status.ok and (snapshot := self._snapshots.describe()):
             return Status(True, f"{self._status.reason}; {snapshot}")
         return self._status
@@ -535,7 +540,7 @@ class PostgresSource(Source):
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
-        self._decoder = None
+        self._decoder = self._of_stream.walsender = None
         self._snapshots.stop()
         self._server.stop()
 

@@ -26,6 +26,7 @@ from psql_streamer.snapshots import TableState
 from sources.postgres.catalog import ANSWER_SECONDS, Catalog, Session
 from sources.postgres.options import PostgresOptions
 from sources.postgres.server_errors import from_psycopg2
+from sources.postgres.server_of_stream import require_server_of_stream
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.alterations import describe_alteration
 from sources.postgres.snapshot.copying import (
@@ -49,7 +50,6 @@ from sources.postgres.snapshot.keyless import KeylessTables
 from sources.postgres.snapshot.likenesses import list_likenesses
 from sources.postgres.snapshot.partitions import KnownPartitions, may_have_rows_before
 from sources.postgres.snapshot.requests import find_keys_refusal, plan_tables
-from sources.postgres.snapshot.same_server import require_server_of_stream
 from sources.postgres.snapshot.tables import NO_KEY, SnapshotTable, describe_shape, find_refusal
 from sources.postgres.snapshot.writers import (
     Writers,
