@@ -67,7 +67,7 @@ def choose_media_type(request: Request, *offers: str) -> str:
     for element in request.headers.get("accept", offers[0]).lower().split(","):
         media, *parameters = (item.strip() for item in element.split(";"))
         given = next((item[2:] for item in parameters if item.startswith("q=")), "1")
-        quality[media] = float(given) if given.replace(".", "", 1).isdigit() else 0.0
+        quality[media] = float(given) if given.replace(".", "", 1).isdecimal() else 0.0
 
     def liking(offer: str) -> float:
         wildcards = (offer, f"{offer.partition('/')[0]}/*", "*/*")

@@ -6,6 +6,7 @@ Service that hangs keeps /health from answering.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
@@ -31,6 +32,7 @@ from psql_streamer.api.answers import (
     is_head,
     read_path,
 )
+from psql_streamer.api.connections import MOST_CONNECTIONS, BoundedConnection, UnacceptedConnections
 from psql_streamer.api.listening import listen, show_address
 from psql_streamer.api.page import render_status_page
 from psql_streamer.api.permission import Permission
@@ -182,7 +184,8 @@ class ApiServer:
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                http=BoundedConnection,
+                backlog=MOST_CONNECTIONS,
                 lifespan="off",
                 log_config=None,
                 log_level="debug" if debug else "warning",
@@ -227,6 +230,7 @@ class _Server(uvicorn.Server):
             self.settled.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(UnacceptedConnections().tell)
         await super().startup(sockets)
         self.settled.set()
 

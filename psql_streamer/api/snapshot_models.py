@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -52,17 +53,16 @@ class SnapshotWanted(BaseModel):
     def make_requests(self) -> list[TableRequest]:
         """The tables with their conditions. ValueError, which says why, when they contradict each other."""
         given = [TableWanted(table=one) if isinstance(one, str) else one for one in self.tables or []]
-        names = [one.table for one in given]
-        for name in dict.fromkeys(names):
-            if names.count(name) > 1:
-                raise ValueError(f'tables: "{name}" is named twice')
+        names = Counter(one.table for one in given)
+        if twice := next((name for name, count in names.items() if count > 1), None):
+            raise ValueError(f'tables: "{twice}" is named twice')
         TablePatterns(dict.fromkeys(names))
         for one in given:
             if one.where is not None and one.table in self.where:
                 raise ValueError(f'where: "{one.table}" has a condition among tables already')
         if unknown := [name for name in self.where if name not in names]:
             raise ValueError(f'where: "{unknown[0]}" is not among tables: name it there')
-        if self.keys is not None and (len(given) != 1 or is_pattern(names[0]) or given[0].where or self.where):
+        if self.keys is not None and (len(given) != 1 or is_pattern(given[0].table) or given[0].where or self.where):
             raise ValueError("keys: name one table, by its name and without a condition")
         return [TableRequest(one.table, one.where or self.where.get(one.table, "")) for one in given]
 

@@ -37,7 +37,7 @@ from psql_streamer.errors import (
 )
 from psql_streamer.interfaces import KnownSnapshot, Snapshots
 from psql_streamer.redaction import redact
-from psql_streamer.snapshots import Wanted
+from psql_streamer.snapshots import TableRequest, Wanted
 
 _MOST_REQUEST_BYTES = 1 << 20
 """The longest body that is read."""
@@ -111,9 +111,9 @@ def add_snapshots(app: FastAPI, snapshots: Snapshots, permission: Permission) ->
                 request, 413, f"the body is longer than {_MOST_REQUEST_BYTES} bytes: use patterns of tables"
             )
         try:
-            wanted = SnapshotWanted.model_validate(json.loads(body))
-            tables = wanted.make_requests()
-        except (ValueError, RecursionError) as error:
+            # On the event loop, many tables would have /health wait.
+            wanted, tables = await run_in_threadpool(_parse_wanted, body)
+        except ValueError as error:
             return answer_problem(request, 400, _describe_body_error(error))
         return await _answer_in_thread(request, lambda: snapshots.ask(wanted.source, tables, wanted.keys))
 
@@ -213,7 +213,23 @@ async def _read_body(request: Request) -> bytes | None:
     return body
 
 
-def _describe_body_error(error: Exception) -> str:
+class _NotJsonError(ValueError):
+    """A body is no JSON, or none that Python reads: it nests too deeply, or has a number of too many digits."""
+
+
+def _parse_wanted(body: bytes) -> tuple[SnapshotWanted, list[TableRequest]]:
+    wanted = SnapshotWanted.model_validate(_load(body))
+    return wanted, wanted.make_requests()
+
+
+def _load(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise _NotJsonError from None
+
+
+def _describe_body_error(error: ValueError) -> str:
     """What is wrong with a body, without what was sent: a condition may hold a value."""
     example = 'send an object such as {"tables": ["public.orders"]}'
     if isinstance(error, ValidationError):
@@ -221,9 +237,7 @@ def _describe_body_error(error: Exception) -> str:
         place = ".".join(str(part) for part in first["loc"] if part not in _KINDS_OF_TABLES)
         what = "Input should be an object" if first["type"] in ("model_type", "dict_type") else first["msg"]
         return f"{place or 'the body'}: {what[:1].lower()}{what[1:]}: {example}"
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
-        return f"the body is not JSON: {example}"
-    return str(error)
+    return f"the body is not JSON: {example}" if isinstance(error, _NotJsonError) else str(error)
 
 
 def _describe_keys_error(error: Exception) -> str:

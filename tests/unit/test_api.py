@@ -236,11 +236,12 @@ def test_the_page_loads_nothing_from_elsewhere(client: httpx.Client) -> None:
         ("application/json;q=0, */*", "text/plain"),
         ("image/png", "application/json"),
         ("text/plain;q=nonsense", "application/json"),
+        ("text/plain;q=\u00b2".encode("latin-1"), "application/json"),
         (BROWSER["Accept"], "application/json"),
     ],
 )
-def test_the_accept_header_decides_between_json_and_text(client: httpx.Client, accept: str, media: str) -> None:
-    assert client.get("/health", headers={"Accept": accept}).headers["content-type"].partition(";")[0] == media
+def test_the_accept_header_decides_between_json_and_text(client: httpx.Client, accept: str | bytes, media: str) -> None:
+    assert client.get("/health", headers=[("Accept", accept)]).headers["content-type"].partition(";")[0] == media
 
 
 def test_a_client_without_an_accept_header_gets_json(server: ApiServer) -> None:
