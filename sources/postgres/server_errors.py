@@ -66,15 +66,17 @@ _REFUSED_BY_LIBPQ = {
 
 _TRANSIENT_MESSAGE = re.compile(
     "could not translate host name|ssl syscall error|unexpected eof|eof detected|closed the connection|timeout expired|"
-    "connection refused|reset by peer|broken pipe|no route to host|unreachable|timed out"
+    "connection refused|reset by peer|broken pipe|no route to host|unreachable|timed out|too many open files"
 )
-"""A peer or a name server that is away or leaves, whatever else the text holds: `SSL SYSCALL error: EOF detected`."""
+"""A peer or a name server that is away or leaves, or files that cannot be opened for now, whatever else the text holds:
+`SSL SYSCALL error: EOF detected`."""
 
 _ATTEMPT = re.compile(r"connection to server .*? failed: ", re.IGNORECASE)
 _QUOTED = re.compile(r'"[^"]*"')
 
 _ADDRESS = "check host and port in the dsn"
 _LOG = "the server's log may say why"
+_FILES = "the service itself has too many: look at what it has open, or raise the limit (ulimit -n, LimitNOFILE)"
 _LEFT = re.compile("server closed the connection|terminated abnormally")
 _IS_IT_RUNNING = re.compile(r"\s*Is the server running[^?]*\?")
 
@@ -186,8 +188,16 @@ def _from_connect(text: str, dsn: str) -> SourceError:
         return kind(f"the connection cannot be made, {_NOT_SHOWN}", f"check the dsn, {_ENCODING}")
     if _quotes_password(message, dsn):
         return kind(f"the connection cannot be made, {_NOT_SHOWN}", remedy or "check the dsn")
-    left = _LEFT.search(cause) is not None
-    return kind(message or "the server cannot be reached", remedy or (_LOG if left else "" if by_server else _ADDRESS))
+    return kind(message or "the server cannot be reached", remedy or _advise_to_look(cause, bool(by_server)))
+
+
+def _advise_to_look(cause: str, by_server: bool) -> str:
+    """At what may be why there is no connection, where it may pass."""
+    if _LEFT.search(cause) is not None:
+        return _LOG
+    if by_server:
+        return ""
+    return _FILES if "too many open files" in cause else _ADDRESS
 
 
 def _find_remedy(said: str, known: Mapping[str, str]) -> str:

@@ -23,6 +23,8 @@ MAY_PASS = [
     _TO + "FATAL:  sorry, too many clients already",
     _TO + "received invalid response to SSL negotiation: H",
     'connection to server on socket "/run/ssl/.s.PGSQL.5432" failed: No such file or directory',
+    "could not look up local user ID 1000: Too many open files",
+    _TO + 'could not read root certificate file "/etc/root.crt": Too many open files',
     # The first address refuses, the last one is away.
     _TO + 'FATAL:  password authentication failed for user "a"\n' + _TO + "Connection refused",
 ]
@@ -55,3 +57,9 @@ def test_what_somebody_has_to_change_stops_with_what_to_change(text: str, remedy
     error = from_psycopg2(psycopg2.OperationalError(text), "host=h")
     assert type(error) is SourceRefused
     assert remedy in str(error)
+
+
+@pytest.mark.parametrize("text", [one for one in MAY_PASS if one.endswith("Too many open files")])
+def test_files_that_cannot_be_opened_are_no_matter_of_the_address(text: str) -> None:
+    error = from_psycopg2(psycopg2.OperationalError(text), "host=localhost")
+    assert error.remedy.startswith("the service itself has too many")
