@@ -59,6 +59,11 @@ class Clients:
         return any(client.miscounts for client in self._all)
 
     @property
+    def holds_records(self) -> bool:
+        """See Producer.holds_records; of any client."""
+        return any(client.holds_records for client in self._all)
+
+    @property
     def is_closed(self) -> bool:
         """Whether `close` was called: what was outstanding then is reported by no one."""
         return self._closed

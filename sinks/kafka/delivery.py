@@ -95,6 +95,8 @@ class Delivery:
             producer = self._choose_producer(shipment)
             self._hand_over(producer, shipment)
             self._settle(producer, lambda left: left == 0, shipment)
+            if producer.holds_records:  # one of several, which was not done yet when it was asked last
+                self._serve(producer, shipment)
             self._judge(producer, shipment)
             if shipment.singly and not shipment.waiting:
                 self._close_single()

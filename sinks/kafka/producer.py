@@ -116,6 +116,11 @@ class Producer:
         """Whether its queue will never be empty again, because librdkafka counts what it did not take."""
         return self._miscounted > 0
 
+    @property
+    def holds_records(self) -> bool:
+        """Whether it keeps records in memory: a `poll` behind the last acknowledgement lets go of them."""
+        return bool(self._lent)
+
     def produce(self, records: Outgoing, at: Index) -> NDArray[np.int32]:
         """Queue the records at these places, in this order; for each 0 or why it was not queued.
 

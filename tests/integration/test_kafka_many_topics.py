@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -84,6 +85,19 @@ def values_by_topic_of(rows: list[Row], topics: list[str]) -> dict[str, list[byt
     for topic, _, value in rows:
         values.get(topic, []).append(value)
     return values
+
+
+def test_records_that_are_acknowledged_are_not_kept_in_memory_whichever_client_was_done_last(
+    mock_kafka: MockKafka,
+) -> None:
+    names = [f"kept{number}" for number in range(1000)]
+    rows: list[Row] = [(names[i % 1000], b"key", b"value") for i in range(4000)]
+    with started(mock_kafka.bootstrap, Canned(rows)) as sink:
+        for _ in range(20):
+            sink.write(replace(BATCH))
+            assert sink._delivery is not None
+            assert not sink._delivery._producer.holds_records
+        assert number_of_clients(sink) == 1000 // clients.TOPICS_A_CLIENT
 
 
 def number_of_clients(sink: KafkaSink) -> int:
