@@ -536,7 +536,8 @@ class PostgresSource(Source):
             reader.send_command(kind, number)
 
     def _leave(self) -> None:
-        """End the session."""
+        """End the session. Snapshots are told before: what they ask for the stream's walsender would find none."""
+        self._snapshots.prepare_stop()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()

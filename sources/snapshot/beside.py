@@ -47,6 +47,10 @@ class SnapshotsBesideStream(Generic[R, G]):
         """Whether the stream goes first: batches of both take turns while both have some."""
         return self._stream_is_next
 
+    def prepare_stop(self) -> None:
+        """Ask nothing more of the server, and wait for nothing."""
+        self._readers.prepare_stop()
+
     def stop(self) -> None:
         """Leave the server."""
         self._readers.stop()

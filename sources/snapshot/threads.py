@@ -62,11 +62,15 @@ class ReaderThreads(ABC, Generic[S, G]):
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
-        """End. May be called twice, and before start."""
+    def prepare_stop(self) -> None:
+        """Tell the threads to end. As often as `stop`."""
         self._stopping.set()
         self._schedule.stop()
         self.interrupt()
+
+    def stop(self) -> None:
+        """End. May be called twice, and before start."""
+        self.prepare_stop()
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.join(_READER_STOP_SECONDS)

@@ -64,12 +64,13 @@ debug = true
 DSNS = (
     "host=127.0.0.1 port={port} user=streamer dbname=shop password={password}",
     "postgres://streamer:{password}@127.0.0.1:{port}/shop",
-    "postgres://streamer:{password}/x@127.0.0.1:{port}/shop",
     "postgres://127.0.0.1:{port}/shop?user=streamer&password={password}&sslpassword={password}",
     "host=127.0.0.1 port={port} dbname=shop password=${{OF_A_TEST}}",
     "host=127.0.0.1 port={port} dbname=shop password=${{file:{folder}/password}}",
 )
-"""Where a password may stand in a DSN; in the third, libpq takes it to be a port."""
+"""Where a password may stand in a DSN."""
+
+TAKEN_FOR_A_PORT = "postgres://streamer:{password}/x@127.0.0.1:{port}/shop"
 
 
 def configuration(folder: Path, port: int, password: str, dsns: tuple[str, ...], handler: str = "passthrough") -> Path:
@@ -118,6 +119,12 @@ def test_a_check_shows_no_password(tmp_path: Path, closed_port: int, password: s
     file = configuration(tmp_path, closed_port, password, DSNS, handler="spark")
     said = output(password, "check", "-vv", "--log-format", "json", "--json", "-config", file)
     assert all(f'"source.db{number}"' in said for number in range(len(DSNS)))
+
+
+@pytest.mark.parametrize("command", ["run", "check", "validate"])
+def test_a_password_that_libpq_takes_for_a_port_is_not_shown(tmp_path: Path, closed_port: int, command: str) -> None:
+    file = configuration(tmp_path, closed_port, SHORT, (TAKEN_FOR_A_PORT,))
+    assert "source.db0.dsn: " in output(SHORT, command, "-vv", "-config", file)
 
 
 @pytest.mark.parametrize("dsn", DSNS)

@@ -48,6 +48,8 @@ def test_a_client_that_goes_on_asking_keeps_its_connection(server: ApiServer) ->
         for _ in range(3):
             for _ in range(MOST_CONNECTIONS - 10):
                 stack.enter_context(connect(server))
+            # Accepted behind all of these, so that what is asked next is heard later than they are.
+            assert httpx.get(f"http://{server.address}/health").status_code == 200
             assert asking.get("/health").status_code == 200
         assert connections_of(asking) == [ours]
 
