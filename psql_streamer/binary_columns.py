@@ -43,7 +43,7 @@ def pack_values(values: Sequence[bytes | None]) -> pa.BinaryArray:
 
 
 def bound_bytes(column: pa.Array | pa.ChunkedArray) -> int:
-    """At least as many bytes as its values have, of which no other array is a part: one call, whatever its type."""
+    """At least the bytes of its values: its buffers have them, and maybe others. One call, whatever its type."""
     return int(column.get_total_buffer_size())
 
 

@@ -67,8 +67,7 @@ class Metrics:
         self._stage_seconds = self._make_histogram(
             "stage_seconds", "Time a micro-batch spends in a stage of the pipeline.", _STAGE_SECONDS, "stage", "part"
         )
-        self._stages: dict[tuple[str, str], Histogram] = {}
-        self._rows_of: dict[str, Histogram] = {}
+        self._series: dict[tuple[Histogram, *tuple[str, ...]], Histogram] = {}
         self._retries = self._make_counter("retries_total", "Attempts after an error that may pass.", "part")
         self._errors = self._make_counter("errors_total", "Errors that a part raised, by their class.", "part", "class")
         self._make_gauge("build_info", "Always 1; the label is the version.", "version").labels(__version__).set(1)
@@ -90,9 +89,7 @@ class Metrics:
         self._tables.add(source, batch)
         self._pending.add(source, batch, batch_number)
         if rows := len(batch):
-            if source not in self._rows_of:
-                self._rows_of[source] = self._batch_rows.labels(source)
-            self._rows_of[source].observe(rows)
+            self._look_up_series(self._batch_rows, source).observe(rows)
 
     def note_stored(self, source: str, batch_number: int) -> None:
         """Every batch of a source up to this one is durable in every sink, and the position store says so."""
@@ -100,10 +97,7 @@ class Metrics:
 
     def observe_stage(self, stage: Stage, part: str, seconds: float) -> None:
         """A batch passed a stage of a part in so many seconds."""
-        name = stage, part
-        if name not in self._stages:
-            self._stages[name] = self._stage_seconds.labels(*name)
-        self._stages[name].observe(seconds)
+        self._look_up_series(self._stage_seconds, stage, part).observe(seconds)
 
     def count_retry(self, part: str) -> None:
         """A part is tried again after an error that may pass."""
@@ -120,6 +114,13 @@ class Metrics:
     def render(self) -> bytes:
         """Everything, in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self._registry)
+
+    def _look_up_series(self, histogram: Histogram, *labels: str) -> Histogram:
+        """The histogram of these labels, for which the client itself takes a lock each time."""
+        key: tuple[Histogram, *tuple[str, ...]] = (histogram, *labels)
+        if key not in self._series:
+            self._series[key] = histogram.labels(*labels)
+        return self._series[key]
 
     def _make_counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, labels, METRIC_PREFIX, registry=self._registry)

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,10 @@ def until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"waited for {what}"
         time.sleep(0.02)
+
+
+def has_first_segment(handler: SparkHandler, shown: bytes | None) -> bool:
+    return segments_of(handler) == [shown, None, None]
 
 
 def segments_of(handler: SparkHandler) -> list[Any]:
@@ -301,7 +306,7 @@ def test_a_column_without_values_has_no_type_that_counts_and_numbers_may_become_
     assert segments_of(handler) == [b"1", None, None]
     for value, shown in ((None, None), (2.5, b"2.5")):
         replace(path, json.dumps({"name": "ann", "segment": value}))
-        until(lambda shown=shown: segments_of(handler) == [shown, None, None], "the file to be read again")  # type: ignore[misc]
+        until(partial(has_first_segment, handler, shown), "the file to be read again")
     replace(path, json.dumps({"name": "ann", "segment": "x"}))
     until(lambda: "segment is of type string, and was double" in handler.status().reason, "the file to be refused")
 

@@ -185,15 +185,12 @@ class Singles:
 
     def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
         """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. Raises WrittenByColumn."""
-        first, names, of_one = self.firsts[shape], self.known.names, self.known.of_one
+        first, render_member = self.firsts[shape], self.known.render_member
         members = []
         for column in columns:
-            value, write = image[column], of_one[first + column]
-            if value is ABSENT:
-                continue
-            if write is None:
-                raise WrittenByColumn
-            members.append(names[first + column] + (b":null" if value is None else b":" + write(value)))
+            value = image[column]
+            if value is not ABSENT:
+                members.append(render_member(first + column, value))
         return b"{%s}" % b",".join(members)
 
 
