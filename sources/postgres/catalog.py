@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import psycopg2
@@ -235,6 +237,7 @@ class Session:
         self._connection = connection
         self._answer_timeout = answer_timeout
         self._given_up = ""
+        self._prepared: dict[str, str] = {}  # the names of queries
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
 
     @property
@@ -286,6 +289,17 @@ class Session:
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
+    def read_prepared_rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """The same, of a query that the server plans once for the session, as it is asked often. Its parameters have
+        casts.
+        """
+        if (name := self._prepared.get(query)) is None:
+            name = f"q{len(self._prepared)}"
+            with self._set_deadline(), self._connection.cursor() as cursor:
+                cursor.execute(f"PREPARE {name} AS {_number_parameters(query)}")
+            self._prepared[query] = name
+        return self.read_rows(f"EXECUTE {name} ({', '.join(['%s'] * len(parameters))})", *parameters)
+
     @contextmanager
     def _set_deadline(self) -> Iterator[None]:
         """The connection is given up when what stands inside takes too long."""
@@ -300,6 +314,11 @@ class Session:
             yield
         finally:
             timer.cancel()
+
+    @property
+    def server_version(self) -> int:
+        """server_version_num."""
+        return int(self._connection.server_version)
 
     def read_setting(self, name: str) -> str:
         """A server setting, as SHOW gives it."""
@@ -395,11 +414,11 @@ class Session:
     @property
     def decodes_on_standbys(self) -> bool:
         """Whether a standby of this version lets a slot be read from."""
-        return int(self.read_setting("server_version_num")) >= _STANDBY_DECODING
+        return self.server_version >= _STANDBY_DECODING
 
     def require_failover_slots(self) -> None:
         """SourceRefused on a server that cannot keep a slot on standbys."""
-        if int(self.read_setting("server_version_num")) < _FAILOVER_SLOTS:
+        if self.server_version < _FAILOVER_SLOTS:
             raise SourceRefused(
                 f"slotFailover needs PostgreSQL 17 or later, and the server is {self.read_setting('server_version')}",
                 "remove slotFailover, and keep the slot on standbys by other means (Patroni's permanent slots, say)",
@@ -422,3 +441,9 @@ class Session:
         """Seconds between standby status updates: well inside of wal_sender_timeout."""
         milliseconds = int(self.read_value("SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'"))
         return min(_STATUS_INTERVAL_SECONDS, milliseconds / 4000) if milliseconds else _STATUS_INTERVAL_SECONDS
+
+
+def _number_parameters(query: str) -> str:
+    """A query for psycopg2 as one for the server: `$1` for the first `%s`."""
+    numbers = count(1)
+    return re.sub("%[%s]", lambda found: "%" if found[0] == "%%" else f"${next(numbers)}", query)

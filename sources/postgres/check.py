@@ -108,7 +108,7 @@ def check_source(options: PostgresOptions, catalog: Catalog, source: str, applic
 
 
 def _check_server(session: Session) -> Iterator[Finding]:
-    version = int(session.read_setting("server_version_num"))
+    version = session.server_version
     if version < _OLDEST:
         yield Finding(
             Severity.ERROR,
@@ -151,7 +151,7 @@ def _check_publications(session: Session, options: PostgresOptions) -> Iterator[
             f"{table} has no replica identity: the server refuses its updates and deletes, and its events have no key",
             f"add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL",
         )
-    has_lists = int(session.read_setting("server_version_num")) >= _LISTS_AND_FILTERS
+    has_lists = session.server_version >= _LISTS_AND_FILTERS
     for (table,) in session.read_rows(_UNLOGGED.format(in_schemas=_UNLOGGED_IN_SCHEMAS if has_lists else ""), names):
         yield Finding(
             Severity.WARNING,

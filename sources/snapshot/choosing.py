@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from psql_streamer.snapshot.delivered import Given
 from psql_streamer.snapshot.held import HeldChunk
 from psql_streamer.snapshot.held_keys import HeldKeys
 from psql_streamer.snapshot.key_check import KeyCheck
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.table_runs import TableRun, TableRuns
 from psql_streamer.snapshots import SnapshotState, TableState
 from sources.snapshot.late import LateChanges
 from sources.snapshot.runs import Runs
@@ -49,13 +52,16 @@ class Chooser:
                 return None
             self._planning.add(run.id)
             return Plan(run)
-        left = sorted(
-            (table for table in run.tables if table.is_left), key=lambda table: (not table.keyless, table.reason != "")
+        is_full = self._runs.measure_held_bytes() >= self._most_held
+        tasks = (
+            self._read(run, table, is_full=is_full)
+            if run.check is None
+            else self._check(run, table, run.check, is_full=is_full)
+            for table in _list_left(run.tables, with_waiting=not is_full)
         )
-        tasks = (self._read(run, table) if run.check is None else self._check(run, table, run.check) for table in left)
         return next((task for task in tasks if task is not None), None)
 
-    def _read(self, run: SnapshotRun, table: TableRun) -> Read | Look | None:
+    def _read(self, run: SnapshotRun, table: TableRun, *, is_full: bool) -> Read | Look | None:
         work = self._runs.look_up_work(run, table)
         if work.busy:
             return None
@@ -66,9 +72,9 @@ class Chooser:
             keys = tuple(list(table.again)[: work.keys_at_once])
         if not keys and work.read_all:
             return self._look(run, table, work)
-        if not keys and self._is_full():
+        if not keys and is_full:
             return None
-        chunk = Chunk(self._begin_chunk(table, HeldChunk(self._given.turn, self._given.latest)), keys or None)
+        chunk = Chunk(self._begin_chunk(run, table, HeldChunk(self._given.turn, self._given.latest)), keys or None)
         work.chunks.append(chunk)
         return Read(run, table, chunk, None if keys else work.read_key, keys or None, table.order)
 
@@ -79,25 +85,31 @@ class Chooser:
         work.look = object()
         return Look(run, table, work.look, table.order)
 
-    def _check(self, run: SnapshotRun, table: TableRun, check: KeyCheck) -> Check | None:
+    def _check(self, run: SnapshotRun, table: TableRun, check: KeyCheck, *, is_full: bool) -> Check | None:
         work = self._runs.look_up_work(run, table)
-        if work.busy or self._is_full():
+        if work.busy or is_full:
             return None
         first = check.settled + sum(chunk.settles for chunk in work.chunks)
         documents = check.list_waiting_from(first, _POSTED_AT_ONCE)
         if not documents:
             return None
-        chunk = Chunk(self._begin_chunk(table, HeldKeys(self._given.turn, self._given.latest)))
+        chunk = Chunk(self._begin_chunk(run, table, HeldKeys(self._given.turn, self._given.latest)))
         work.chunks.append(chunk)
         return Check(run, table, chunk, documents, check.form, first, table.order)
 
-    def _is_full(self) -> bool:
-        return self._runs.measure_held_bytes() >= self._most_held
-
-    def _begin_chunk(self, table: TableRun, held: HeldChunk) -> HeldChunk:
+    def _begin_chunk(self, run: SnapshotRun, table: TableRun, held: HeldChunk) -> HeldChunk:
         if table.state is TableState.WAITING:
-            table.state = TableState.READING
+            run.begin_table(table)
             self._runs.note_change()
         for changed in self._late.list_changed_keys(table.relation):
             held.note_keys(changed)
         return held
+
+
+def _list_left(tables: TableRuns, *, with_waiting: bool) -> Iterator[TableRun]:
+    """Those that are read, and then the others; those that wait for something come last."""
+    reading = tables.reading
+    yield from (table for table in reading if not table.reason)
+    if with_waiting:
+        yield from tables.waiting
+    yield from (table for table in reading if table.reason)

@@ -8,7 +8,8 @@ from psql_streamer.snapshot.delivered import Given
 from psql_streamer.snapshot.held import Piece
 from psql_streamer.snapshot.held_keys import HeldKeys
 from psql_streamer.snapshot.key_check import KeyCheck
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshots import SnapshotState, TableState
 from sources.snapshot.runs import TO_RUN, Runs
 from sources.snapshot.work import Chunk, TableWork
@@ -136,7 +137,7 @@ class Giver:
         work.drop_chunks(given)
         work.outdated += 1
         if work.outdated > _MOST_OUTDATED:
-            table.fail(why)
+            run.fail_table(table, why)
             self._runs.end_if_done(run)
         self._runs.note_change()
 
@@ -147,6 +148,8 @@ class Giver:
             self._runs.keys_came[run.id] = now
         elif now - came > _KEYLESS_SECONDS:
             for table in run.tables or ():
-                table.fail(f"no keys came for {_KEYLESS_SECONDS / 60:g} minutes: post them again, to a new one")
+                run.fail_table(
+                    table, f"no keys came for {_KEYLESS_SECONDS / 60:g} minutes: post them again, to a new one"
+                )
             self._runs.end_if_done(run)
             self._runs.note_change()

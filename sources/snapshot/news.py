@@ -7,7 +7,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshot_figures import describe_keys
 from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableState
 

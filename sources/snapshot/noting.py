@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from psql_streamer.model import Batch, Changes, Relation
 from psql_streamer.snapshot.changed_keys import collect_changed_keys, find_moved_without_values, list_xids
 from psql_streamer.snapshot.held import HeldChunk
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.table_runs import TableRun
 from sources.snapshot.changes_of import select_changes
 from sources.snapshot.runs import Begun, Runs
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
-from psql_streamer.snapshots import SnapshotState, TableState, Wanted
+from psql_streamer.snapshot.progress import SnapshotRun, decode_runs, encode_runs
+from psql_streamer.snapshot.table_runs import TableRun
+from psql_streamer.snapshots import SnapshotState, Wanted
 from sources.snapshot.news import News
 from sources.snapshot.work import Chunk, TableWork
 
@@ -88,7 +89,7 @@ class Runs:
         elif run.state is SnapshotState.PAUSED:
             self.news.note_wait_over(run)
         if run.state in (SnapshotState.PAUSED, SnapshotState.CANCELLED):
-            for table in run.tables or ():
+            for table in run.reading:
                 self.look_up_work(run, table).drop_chunks(table.key)
 
     def forget_old(self) -> None:
@@ -131,23 +132,21 @@ class Runs:
         for run in self.every:
             if run.state.ended:
                 continue
-            for table in run.tables or ():
-                if table.state is TableState.READING:
-                    found.setdefault(table.relation, []).append((run, table))
+            for table in run.reading:
+                found.setdefault(table.relation, []).append((run, table))
         return found
 
     def list_begun(self) -> Iterator[tuple[SnapshotRun, TableRun, TableWork]]:
         """The tables of which something may be given."""
         for run in self.running:
-            for table in run.tables or ():
-                if table.state is TableState.READING:
-                    yield run, table, self.look_up_work(run, table)
+            for table in run.reading:
+                yield run, table, self.look_up_work(run, table)
 
     def list_chunks(self, relations: Container[str]) -> Iterator[Chunk]:
         """What is held of tables of these relations, also of snapshots that have ended."""
         for run in self.every:
-            for table in run.tables or ():
-                if table.state is TableState.READING and table.relation in relations:
+            for table in run.reading:
+                if table.relation in relations:
                     yield from self.look_up_work(run, table).chunks
 
     def look_up_work(self, run: SnapshotRun, table: TableRun) -> TableWork:
@@ -166,7 +165,7 @@ class Runs:
 
     def end_table(self, run: SnapshotRun, table: TableRun) -> None:
         """All of it was given."""
-        table.state, table.reason = TableState.DONE, ""
+        run.end_table(table)
         self._work.pop((run.id, table.table), None)
 
     def end_if_done(self, run: SnapshotRun) -> None:

@@ -18,7 +18,8 @@ from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.held_keys import HeldKeys
 from psql_streamer.snapshot.key_check import KeyCheck
 from psql_streamer.snapshot.likeness import Likeness
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.table_runs import TableRun, TableRuns
 from psql_streamer.snapshots import (
     PostedKeys,
     SnapshotProgress,
@@ -239,7 +240,7 @@ class Schedule(Generic[G]):
             self._chooser.note_planned(run)
             self._runs.first.discard(run.id)
             if run.tables is None and not run.state.ended:
-                run.tables, run.reason = tables, ""
+                run.tables, run.reason = TableRuns(tables), ""
                 self._news.note_begin(run)
                 self._news.note_wait_over(run)
                 self._runs.end_if_done(run)
@@ -339,7 +340,7 @@ class Schedule(Generic[G]):
                 task.table.reason = reason
                 if refused:
                     work.drop_chunks(task.table.key)
-                    task.table.fail(refused)
+                    task.run.fail_table(task.table, refused)
                     self._news.note_wait_over(task.run, task.table.table)
                     self._runs.end_if_done(task.run)
                 if reason:

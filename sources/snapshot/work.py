@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 from psql_streamer.snapshot.fence import Line
 from psql_streamer.snapshot.held import HeldChunk, Piece
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshots import KeyForm
 
 KEYS_READ_AGAIN_AT_ONCE = 1000

@@ -16,7 +16,8 @@ from psql_streamer.snapshot.held import ReadRows
 from psql_streamer.snapshot.held_keys import HeldKeys
 from psql_streamer.snapshot.key_check import KeyCheck
 from psql_streamer.snapshot.likeness import Likeness, liken
-from psql_streamer.snapshot.progress import TableRun, decode_runs
+from psql_streamer.snapshot.progress import decode_runs
+from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshots import KeyForm, KeysProgress, PostedKeys, SnapshotRequest, TableRequest, Wanted
 from sources.snapshot import giving
 from sources.snapshot.news import News

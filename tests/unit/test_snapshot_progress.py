@@ -9,13 +9,16 @@ import pyarrow as pa
 import pytest
 
 from psql_streamer.snapshot.batches import compute_row_uuids
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun, decode_runs, encode_runs
+from psql_streamer.snapshot.progress import SnapshotRun, decode_runs, encode_runs
+from psql_streamer.snapshot.table_runs import TableRun, TableRuns
 from psql_streamer.snapshot_figures import count_tables_altered
 from psql_streamer.snapshots import SnapshotState, TableRequest, TableState, Wanted
 
 
 def run(identifier: str = "one", *tables: TableRun) -> SnapshotRun:
-    return SnapshotRun(identifier, True, 12.5, (TableRequest("public.*", "id > 1"),), list(tables) or None)
+    return SnapshotRun(
+        identifier, True, 12.5, (TableRequest("public.*", "id > 1"),), TableRuns(tables) if tables else None
+    )
 
 
 def test_the_state_survives_json() -> None:
@@ -31,7 +34,7 @@ def test_a_snapshot_ends_with_its_last_table() -> None:
     first, second = TableRun("public.a", state=TableState.DONE), TableRun("public.b")
     snapshot = run("one", first, second)
     assert not snapshot.end_if_done()
-    second.fail("no key")
+    snapshot.fail_table(second, "no key")
     assert snapshot.end_if_done()
     assert snapshot.state is SnapshotState.FAILED
     assert snapshot.reason == "1 of 2 tables were not read; public.b: no key"
@@ -43,7 +46,7 @@ def test_what_consumers_lack_of_a_table_that_was_begun_anew_is_told_and_survives
         table.begin_anew(note)
     assert (table.key, table.order, table.again, table.notes) == (None, "", {}, ("altered", "renamed"))
     snapshot = run("one", TableRun("public.a", state=TableState.DONE), table)
-    table.state = TableState.DONE
+    snapshot.end_table(table)
     assert snapshot.end_if_done()
     [found] = decode_runs(json.loads(json.dumps(encode_runs([snapshot], ()))))
     assert found.encode() == snapshot.encode()

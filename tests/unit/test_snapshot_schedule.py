@@ -24,7 +24,8 @@ from psql_streamer.pgtype import PostgresType
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
 from psql_streamer.snapshot.held import ReadRows
-from psql_streamer.snapshot.progress import SnapshotRun, TableRun
+from psql_streamer.snapshot.progress import SnapshotRun
+from psql_streamer.snapshot.table_runs import TableRun, TableRuns
 from psql_streamer.snapshots import SnapshotRequest, TableState, Wanted
 from sources.snapshot.news import News
 from sources.snapshot.runs import Runs
@@ -126,7 +127,7 @@ def test_a_restart_tells_what_becomes_of_a_snapshot(
     news = News("db1")
     runs = Runs(news, lambda: None)
     runs.wanted = {"one": wanted}
-    before = SnapshotRun("one", True, 0.0, tables=[TableRun("public.t", RELATION.id, rows=7)])
+    before = SnapshotRun("one", True, 0.0, tables=TableRuns([TableRun("public.t", RELATION.id, rows=7)]))
     runs.resume([before.encode()], anew=False)
     news.tell()
     (message,) = caplog.messages

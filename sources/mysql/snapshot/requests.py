@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pymysql
 
 from psql_streamer.errors import SourceRefused
-from psql_streamer.snapshot.progress import TableRun
+from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
 from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.mysql.server import Session

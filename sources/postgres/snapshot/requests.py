@@ -9,7 +9,7 @@ import psycopg2.errors
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.nearest import suggest_nearest
-from psql_streamer.snapshot.progress import TableRun
+from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
 from psql_streamer.table_patterns import TablePatterns, is_pattern
 from sources.postgres.catalog import Session

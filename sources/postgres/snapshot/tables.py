@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from psql_streamer.model import Column, Relation, ReplicaIdentity
@@ -363,11 +364,13 @@ def describe_shape(
 def _ask(
     session: Session, publications: Sequence[str], resolve: Resolve, oid: int | None, filters: bool
 ) -> list[SnapshotTable]:
-    query = _build_query(int(session.read_setting("server_version_num")), one=oid is not None, filters=filters)
-    rows = session.read_rows(query, list(publications), oid)
+    query = _build_query(session.server_version, one=oid is not None, filters=filters)
+    read = session.read_rows if oid is None else session.read_prepared_rows
+    rows = read(query, list(publications), oid)
     return [_make_table(row, resolve) for row in rows]
 
 
+@cache
 def _build_query(version: int, *, one: bool, filters: bool) -> str:
     with_lists = version >= _FILTERS_AND_LISTS
     return _TABLES.format(
