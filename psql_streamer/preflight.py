@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from psql_streamer.api.listening import listen
+from psql_streamer.checkpoint.joining_sinks import find_lack
 from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
@@ -21,6 +22,7 @@ from psql_streamer.interfaces import Finding, Handler, Published, Severity, Sink
 from psql_streamer.model import Relation
 from psql_streamer.option_secrets import find_secrets
 from psql_streamer.options import PartOptions, SourceOptions
+from psql_streamer.pipeline.snapshot_requests import takes_snapshots
 from psql_streamer.redaction import gives_away
 from psql_streamer.review import review
 
@@ -61,7 +63,9 @@ def check(config: Config) -> Iterator[Report]:
         alone = [(sink, [own for own in of_sink if own.name == name]) for sink, of_sink in sinks]
         yield _report(f"handler.{name}", handler.options, partial(_check_handler, name, alone, published))
     for sink, _ in sinks:
-        look = partial(_check_sink, sink, published, read, config.allows_circles)
+        taken = {source: parts[source] for source in sink.options.sources}
+        lacks = partial(_find_lacks, sink.name, taken, store.records)
+        look = partial(_check_sink, sink, published, read, lacks, config.allows_circles)
         yield _report(f"sink.{sink.name}", sink.options, look)
 
 
@@ -155,13 +159,26 @@ def _check_handler(
 
 
 def _check_sink(
-    sink: Sink, published: Published, read: Mapping[str, TopicsRead | None], allows_circles: bool
+    sink: Sink,
+    published: Published,
+    read: Mapping[str, TopicsRead | None],
+    find_lacks: Callable[[], Iterable[Finding]],
+    allows_circles: bool,
 ) -> Iterator[Finding]:
     findings: list[Finding] = []
     yield from _note_findings(sink.check(), findings)
     for source in sink.options.sources if _has_no_errors(findings) else ():
         yield from (found for _, found in find_circles([sink], source, read.get(source), allows_circles))
+    yield from find_lacks()
     yield from _review_part(f"sink.{sink.name}", [(sink, ())], published)
+
+
+def _find_lacks(sink: str, sources: Mapping[str, Source], records: Mapping[str, StoredPosition]) -> Iterator[Finding]:
+    """What came before the sink did, of each of its sources. records: what is stored of them."""
+    for name, source in sources.items():
+        lack = find_lack(sink, name, records.get(name), takes_snapshots=takes_snapshots(type(source)))
+        if lack is not None:
+            yield lack
 
 
 def _review_part(part: str, sinks: Sequence[tuple[Sink, Sequence[Handler]]], published: Published) -> Iterator[Finding]:

@@ -36,7 +36,7 @@ class StoredPosition:
     stream: Source.read_stream_identity. override: the place that the source was sent to last
     (Source.position_override), as text; empty for none. serial: it increases from position to position, from session to
     session, where a sink's transactions note positions, too; 0 elsewhere. ahead: the position as text, if the server
-    was found to end in front of it.
+    was found to end in front of it. sinks: names of those in which it is durable; empty where that is not known.
     """
 
     position: Position
@@ -44,6 +44,7 @@ class StoredPosition:
     override: str = ""
     serial: int = 0
     ahead: str = ""
+    sinks: Sequence[str] = ()
 
     @property
     def was_ahead(self) -> bool:
@@ -71,6 +72,7 @@ def encode_position(stored: StoredPosition, before: bytes | None) -> bytes:
         "override": stored.override,
         "serial": stored.serial,
         "ahead": stored.ahead,
+        "sinks": list(stored.sinks),
     }
     # A snapshot of ten thousand tables makes a position of megabytes.
     return msgspec.json.encode(_select_other_fields(before, fields) | fields)
@@ -88,6 +90,7 @@ def decode_position(written: bytes) -> StoredPosition:
         str(fields.get("override", "")),
         int(fields.get("serial", 0)),
         str(fields.get("ahead", "")),
+        tuple(map(str, fields.get("sinks", ()))),
     )
 
 

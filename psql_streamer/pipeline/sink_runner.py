@@ -61,6 +61,7 @@ class SinkRunner:
         self._retry_interval = retry_interval
         self._describe = describe
         self._started: set[str] = set()
+        self._lacks: tuple[str, ...] = ()
         self._at_work: set[int] = set()
         self._drained = threading.Event()  # nothing more comes: threads end when their queue is empty
         self._abandon = threading.Event()
@@ -96,6 +97,10 @@ class SinkRunner:
         if len(queue) <= self._ahead:
             return True
         return not self.handlers and len(queue) < self.part.batches_at_once and queue.used < TOGETHER_BYTES
+
+    def note_lack(self, what: str) -> None:
+        """Tell in the status what it lacks of a source."""
+        self._lacks += (what,)
 
     def take(self, item: Item) -> bool:
         """Queue a batch; waits while the queue is full. False: the service is stopping, and it was not taken."""
@@ -133,8 +138,9 @@ class SinkRunner:
             stop(name, handler)
 
     def status(self) -> Status:
-        """The sink's own status, or what is being tried again."""
-        return self._compute_status(self.name, len(self.handlers), self.part)
+        """The sink's own status, or what is being tried again; and what it lacks of its sources."""
+        status = self._compute_status(self.name, len(self.handlers), self.part)
+        return Status(status.ok, "; ".join((status.reason, *self._lacks)))
 
     def collect_handler_status(self) -> Mapping[str, Status]:
         """The same of each of its handlers, by part."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeGuard
 
 from psql_streamer.batching import LOOK_SECONDS
+from psql_streamer.checkpoint.joining_sinks import find_lack
 from psql_streamer.checkpoint.resume import choose_position, require_same_stream
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
@@ -329,6 +330,7 @@ class SourceRunner:
         for handler in self._list_handlers():
             handler.begin_stream(self.part.name, resume.position)
         self._start_part(resume.position)
+        self._tell_of_joining_sinks(record)
         self._position, self._stream = resume.position, stream
         self._override = "" if override is None else str(override)
         if (resume.overriding or resume.moved) and resume.position is not None:
@@ -336,6 +338,14 @@ class SourceRunner:
             self._notes.begin_lineage()
             self._store.put(self.part.name, self._record(resume.position, 0))
             self._stored = resume.position
+
+    def _tell_of_joining_sinks(self, stored: StoredPosition | None) -> None:
+        """Until the next restart, as with everything that no later event shows."""
+        for sink in self._sinks:
+            lack = find_lack(sink.part.name, self.part.name, stored, takes_snapshots=self.snapshots.are_taken)
+            if lack is not None:
+                log.warning("%s: %s: %s", sink.name, lack.problem, lack.remedy)
+                sink.note_lack(f"{lack.problem}: {lack.remedy}")
 
     def _move_to(self, position: Position) -> None:
         """Everything that was read is stored (Source.follow_stream): the place is stored as an empty batch's would be,
@@ -376,7 +386,8 @@ class SourceRunner:
 
     def _record(self, position: Position, batch_number: int) -> StoredPosition:
         ahead = str(position) if self._is_ahead else ""
-        return StoredPosition(position, self._stream or {}, self._override, self._serial + batch_number, ahead)
+        sinks = tuple(sink.part.name for sink in self._sinks)
+        return StoredPosition(position, self._stream or {}, self._override, self._serial + batch_number, ahead, sinks)
 
     def _run(self) -> None:
         try:

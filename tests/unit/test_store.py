@@ -31,7 +31,9 @@ from tests.columns import postgres_column, postgres_table
 
 DATA = Path(__file__).parents[1] / "data" / "stores"
 RECORD = StoredPosition(
-    WalPosition(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41).position, {"slot": "s1", "timeline": "1"}
+    WalPosition(Lsn(0x16_B374_D848), Lsn(0x16_B374_E000), 41).position,
+    {"slot": "s1", "timeline": "1"},
+    sinks=("kafka1", "kafka2"),
 )
 
 
