@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from confluent_kafka import KafkaError
 
-from psql_streamer.model import Index
+from psql_streamer.model import NO_RECORD_TIME, Index
 from sinks.kafka.errors import REJECTED, TOO_LARGE
 from sinks.kafka.outgoing import Outgoing, locate
 from sinks.kafka.producer import Failed
@@ -28,7 +28,8 @@ def find_rejected(failed: Sequence[Failed], records: Outgoing, request_bytes: in
     All records of a request that is rejected are reported. Of one with invalid records these are told from the others,
     which are _INVALID_DIFFERENT_RECORD (KIP-467). Where all of them are invalid and none has a key, that is why: the
     topic is compacted. For other reasons a record is known if it was alone: as the only one of its partition, or
-    because it is so large that the client put no other one beside it.
+    because it is so large that the client put no other one beside it. One that has the time of its writing may have
+    become too old while the client tried: written again, it has another one.
     """
     rejected = [failure for failure in failed if failure.error.code() in REJECTED]
     if singly or not rejected:
@@ -43,6 +44,7 @@ def find_rejected(failed: Sequence[Failed], records: Outgoing, request_bytes: in
         failure
         for failure, size in zip(rejected, sizes, strict=True)
         if not _blames_another(failure)
+        and not _may_have_aged(failure, records)
         and (
             ((place := _find_place(failure, records)) in told and failure.error.code() in _TOLD_APART)
             or of_partition[place] == 1
@@ -86,6 +88,12 @@ def _has_key(failure: Failed, records: Outgoing) -> bool:
 
 def _is_invalid(failure: Failed) -> bool:
     return bool(failure.error.code() == KafkaError.INVALID_RECORD)
+
+
+def _may_have_aged(failure: Failed, records: Outgoing) -> bool:
+    if failure.error.code() != KafkaError.INVALID_TIMESTAMP:
+        return False
+    return records.timestamps is None or bool(records.timestamps[failure.place] == NO_RECORD_TIME)
 
 
 def _blames_another(failure: Failed) -> bool:

@@ -261,3 +261,22 @@ def test_interrupt_ends_a_write_that_waits_for_brokers(broker: EmbeddedKafka, to
         writer.join(5)
         assert not writer.is_alive()
         assert "interrupted" in str(raised[0])
+
+
+def test_a_record_that_a_client_kept_for_longer_than_the_topic_takes_is_written_with_the_time_of_now(
+    broker: EmbeddedKafka, topic_prefix: str
+) -> None:
+    topic = create_topic(broker.bootstrap, topic_prefix, message_timestamp_before_max_ms="1000")
+    rows: list[Row] = [(topic, b"1", b"value")]
+    with started(broker.bootstrap, Canned(rows), timeout="600ms", maxAttempts=2) as sink:
+        sink.write(BATCH)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(SinkUnavailable, match="1 records were not acknowledged, none for 1"):
+                sink.write(BATCH)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        write_until_it_works(sink)
+    values = [record.value for record in consume(broker.bootstrap, [topic])]
+    assert len(values) >= 2
+    assert set(values) == {b"value"}

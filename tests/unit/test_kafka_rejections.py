@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
+from psql_streamer.model import NO_RECORD_TIME
 from sinks.kafka import request_size
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import Failed
@@ -19,7 +20,7 @@ from sinks.kafka.request_size import RequestSize
 from sinks.kafka.shipment import Shipment
 
 LOG = logging.getLogger(__name__)
-LARGE, INVALID, OTHER, PURGED, POLICY = (
+LARGE, INVALID, OTHER, PURGED, POLICY, TIME = (
     KafkaError(code)
     for code in (
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -27,6 +28,7 @@ LARGE, INVALID, OTHER, PURGED, POLICY = (
         KafkaError._INVALID_DIFFERENT_RECORD,
         KafkaError._PURGE_QUEUE,
         KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_TIMESTAMP,
     )
 )
 
@@ -68,6 +70,14 @@ def test_a_record_is_rejected_if_it_was_alone_or_brokers_say_so(
     assert [one.place for one in find_rejected(failed, records, 100, singly=False)] == found
     whole = [one.place for one in find_rejected(failed, records, 100, singly=True)]
     assert whole == [one.place for one in failed if one.error is not PURGED]
+
+
+def test_a_record_with_the_time_of_its_writing_is_not_rejected_for_it_before_it_was_written_alone() -> None:
+    records, failed = outgoing([1, 1, 1], [0, 1, 2]), failures(TIME, TIME, TIME)
+    given = replace(records, timestamps=np.array([7, NO_RECORD_TIME, 9]))
+    assert find_rejected(failed, records, 100, singly=False) == []
+    assert [one.place for one in find_rejected(failed, given, 100, singly=False)] == [0, 2]
+    assert find_rejected(failed, records, 100, singly=True) == failed
 
 
 @pytest.mark.parametrize(
