@@ -28,8 +28,8 @@ def choose_position(source: Source, record: StoredPosition | None, found: Mappin
     PositionRefused when the stored position belongs to another stream. An override that is followed for the first time
     is the operator's word that this is right.
     """
-    override = source.position_override
-    if override is not None and (record is None or record.override != str(override)):
+    override = find_pending_override(source, record)
+    if override is not None:
         return Resume(override, overriding=True)
     if record is None:
         return Resume(None)
@@ -41,6 +41,12 @@ def choose_position(source: Source, record: StoredPosition | None, found: Mappin
             f"{_describe_choices(source)} (to this position, if a wrong server was asked)",
         )
     return Resume(position, moved=position != record.position)
+
+
+def find_pending_override(source: Source, record: StoredPosition | None) -> Position | None:
+    """Where the operator sends a source, if it has not gone there yet."""
+    override = source.position_override
+    return None if record is not None and record.override == str(override) else override
 
 
 def require_same_stream(

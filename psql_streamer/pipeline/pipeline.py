@@ -121,7 +121,7 @@ class Pipeline(Service):
         share_arenas()
         self._store.open()
         for source in self._sources.values():
-            source.snapshots.load()
+            source.load()
         for sink in self._sinks:
             sink.start()
 

@@ -13,7 +13,7 @@ from typing import TypeGuard
 
 from psql_streamer.batching import LOOK_SECONDS
 from psql_streamer.checkpoint.joining_sinks import find_lack
-from psql_streamer.checkpoint.resume import choose_position, require_same_stream
+from psql_streamer.checkpoint.resume import choose_position, find_pending_override, require_same_stream
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.checkpoint.tracker import Tracker
@@ -87,6 +87,7 @@ class SourceRunner:
         self._retries = Retries(self.name, Tried.STREAM, metrics, lifecycle.stopping)
         self._repeated_failures = RepeatedFailures()
         self._stored: Position | None = None
+        self._goes_on_at: Position | None = None  # as long as nothing is stored
         self._storing_since: float | None = None
         self._confirming = threading.Lock()  # positions that are confirmed never go back
         self._unconfirmed: StreamerError | None = None
@@ -95,6 +96,13 @@ class SourceRunner:
         self._look_for_dropped_at = 0.0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self.snapshots = SnapshotRequests(part, store, self._is_started, lifecycle.stopping)
+
+    def load(self) -> None:
+        """Read what is stored: the snapshots, and where the source goes on, also if it is not started after all."""
+        self.snapshots.load()
+        record = self._store.get(self.part.name)
+        stored = None if record is None else record.position
+        self._goes_on_at = find_pending_override(self.part, record) or stored
 
     def list_published(self) -> Sequence[Relation] | None:
         """See Source.list_published. It is tried for as long as a start."""
@@ -132,7 +140,8 @@ class SourceRunner:
         """Where it will go on, and what is sent again because its position was not stored."""
         with self._lock:
             in_flight = len(self._tracker)
-        where = f"at {self._stored}" if self._stored else "where it began"
+        goes_on_at = self._stored or self._goes_on_at
+        where = f"at {goes_on_at}" if goes_on_at else "where it began"
         unstored, sinks = self.unstored, ", ".join(sink.name for sink in self._sinks)
         if unstored is not None and self._notes.are_made:
             where = f"behind the last transaction of {sinks}"
@@ -319,6 +328,7 @@ class SourceRunner:
         self._notes.settle(self.part.has_reached, self.part.keeps_place_in_transactions)
         record, override = self._store.get(self.part.name), self.part.position_override
         resume = choose_position(self.part, record, stream)
+        self._goes_on_at = resume.position
         if record is not None:
             self._serial = record.serial
             self.part.remember(self._store.read_relations(self.part.name))

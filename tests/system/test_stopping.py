@@ -316,3 +316,34 @@ def _stored_position(service: Service) -> str:
         return f"{store.read_all()['db1'].position}"
     finally:
         store.close()
+
+
+def test_the_last_line_has_the_position_also_when_nothing_came_and_when_the_start_failed(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute(_SCHEMA)
+    with Service(tmp_path, _config(database, _DISCARD, 'startTimeout = "1s"')) as service:
+
+        def read_last_position() -> str:
+            line = [line for line in service.log.read_text().splitlines() if "the next start goes on" in line][-1]
+            return line.partition("the next start goes on ")[2]
+
+        service.start()
+        database.execute("INSERT INTO t VALUES (1)")
+        service.until_durable(database)
+        assert service.stop() == 0
+        reached = read_last_position()
+        assert re.fullmatch("at 0/[0-9A-F]+", reached)
+        service.start()
+        assert service.stop() == 0
+        assert read_last_position() == reached
+        config = service.config.read_text()
+        service.config.write_text(config.replace(_DISCARD, kafka_section("127.0.0.1:1", "p")))
+        service.start(wait=False)
+        assert service.wait() == 1
+        assert read_last_position() == reached
+        back = 'walPositionOverride = "0/1"\n[sink.k]'
+        service.config.write_text(service.config.read_text().replace("[sink.k]", back))
+        service.start(wait=False)
+        assert service.wait() == 1
+        assert read_last_position() == "at 0/1"
