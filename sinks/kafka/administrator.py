@@ -111,18 +111,24 @@ class Administrator:
 
     def find_broker_setting(self, cluster: ClusterMetadata, name: str) -> str | None:
         """What the brokers have set; None if it may not be seen. cluster: what list_topics gave."""
-        broker = ConfigResource(ResourceType.BROKER, str(next(iter(cluster.brokers))))
-        try:
-            settings = self.client.describe_configs([broker], request_timeout=self.timeout)[broker].result()
-        except KafkaException:
-            return None
-        entry = settings.get(name)
-        return None if entry is None else entry.value
+        return self._find_setting(ConfigResource(ResourceType.BROKER, str(next(iter(cluster.brokers)))), name)
+
+    def find_topic_setting(self, topic: str, name: str) -> str | None:
+        """What a topic has set, itself or by the brokers' defaults; None if it may not be seen."""
+        return self._find_setting(ConfigResource(ResourceType.TOPIC, topic), name)
 
     def describe_silence(self, error: KafkaError, remedy: str) -> Finding:
         """Why there was no answer."""
         hosts = ",".join(self._hosts)
         return Finding(Severity.ERROR, f"no answer from {hosts} within {self.timeout:g} s: {error.str()}", remedy)
+
+    def _find_setting(self, of: ConfigResource, name: str) -> str | None:
+        try:
+            settings = self.client.describe_configs([of], request_timeout=self.timeout)[of].result()
+        except KafkaException:
+            return None
+        entry = settings.get(name)
+        return None if entry is None else entry.value
 
     def _describe(
         self, topics: Sequence[str], *, include_authorized_operations: bool = False

@@ -145,7 +145,7 @@ def _look(
 
 
 def _review_position_topic(options: KafkaSinkOptions, seen: _Seen) -> Iterator[Finding]:
-    """Whether the sink may read it, or make it if it is not there."""
+    """Whether the sink may read it, or make it if it is not there; and whether brokers delete what is in it."""
     topic = options.position_topic_name
     if topic not in seen.topics:
         create = make_position_topic_settings(options)
@@ -153,6 +153,11 @@ def _review_position_topic(options: KafkaSinkOptions, seen: _Seen) -> Iterator[F
         yield from (finding for _, finding in found)
     elif topic not in seen.hidden:
         yield from seen.administrator.find_forbidden([topic], AclOperation.READ, find_remedy)
+        policy = seen.administrator.find_topic_setting(topic, "cleanup.policy")
+        if policy is not None and "delete" in policy:
+            what = f'topic "{topic}" has cleanup.policy "{policy}": a crash after its retention.ms may repeat events'
+            command = f"kafka-configs.sh --bootstrap-server {options.hosts[0]} --alter --topic {topic}"
+            yield Finding(Severity.WARNING, what, f"{command} --add-config cleanup.policy=compact")
 
 
 def _list_named_topics(options: KafkaSinkOptions) -> list[str]:
