@@ -20,6 +20,7 @@ from sources.mysql.places import LogPlace, Place
 from sources.mysql.positions import BinlogPosition
 from sources.mysql.replication import Start, Stream, make_up_server_id
 from sources.mysql.server import Session, describe_server
+from sources.mysql.server_of_stream import Client, find_client, require_server_of
 
 _BEGIN_HEARTBEAT_SECONDS = 1.0
 _MOST_BEGIN_SECONDS = 10.0
@@ -74,16 +75,19 @@ def _show(moment: int) -> str:
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def make_begin_reader(connector: Connector) -> Callable[[str], int]:
-    """What asks the server when a file was begun, in seconds since 1970."""
-    return lambda file: _read_begin(connector, file)
+def make_begin_reader(connector: Connector, asking: Session) -> Callable[[str], int]:
+    """What asks the server of a session when a file was begun, in seconds since 1970."""
+    return lambda file: _read_begin(connector, find_client(asking), file)
 
 
-def _read_begin(connector: Connector, file: str) -> int:
+def _read_begin(connector: Connector, client: Client, file: str) -> int:
     """As a replica that begins there: the file's first event is the first that is no artificial one."""
     stream = Stream(connector, make_up_server_id(), _BEGIN_HEARTBEAT_SECONDS)
     deadline = time.monotonic() + _MOST_BEGIN_SECONDS
     try:
+        asking = stream.connect()
+        with connector.translate_errors():
+            require_server_of(client, asking)
         stream.open(Start(None, file, mariadb_gtids=True))
         while time.monotonic() < deadline:
             stream.wait(_BEGIN_HEARTBEAT_SECONDS)

@@ -19,6 +19,7 @@ from psql_streamer.errors import SourceUnavailable
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
 from sources.mysql.packets import EventBuffer
+from sources.mysql.server import Session
 
 _COM_BINLOG_DUMP = 0x12
 _COM_REGISTER_SLAVE = 0x15
@@ -65,9 +66,14 @@ class Stream:
         self.buffer = EventBuffer()
         self.heard_at = time.monotonic()
 
+    def connect(self) -> Session:
+        """Begin a session, which may be asked questions until `open`: of the server that the events will come from."""
+        self._connection = self._connector.connect()
+        return Session(self._connection)
+
     def open(self, start: Start) -> None:
         """Register as a replica and ask for events. What the server has against it comes with the first read."""
-        connection = self._connection = self._connector.connect()
+        connection = self._connection
         with self._connector.translate_errors():
             self._set_up(connection, start)
             register(connection, self._server_id)
@@ -78,7 +84,7 @@ class Stream:
         self.heard_at = time.monotonic()
 
     def close(self) -> None:
-        """May be called twice, and before `open`."""
+        """May be called twice, and before `connect`."""
         connection, self._connection, self._socket = self._connection, None, None
         if connection is not None:
             self._connector.close(connection)

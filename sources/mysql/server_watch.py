@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from psql_streamer.errors import SourceError
-from sources.mysql.connection import Connector
 from sources.mysql.places import Place
-from sources.mysql.server import Session, measure_bytes_behind, open_session
+from sources.mysql.server import Session, measure_bytes_behind
+from sources.mysql.server_of_stream import OtherServer, ServerOfStream
 from sources.watch_thread import WatchThread
 
 _SERVER_LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect."""
 
+_SESSION_SECONDS = 60.0
+"""After which the next question goes over a new connection: an address that leads to another server now, and leaves the
+connections that there are alone, shows by that."""
+
+_LOOKS_IN_VAIN = 2
+"""After so many connections to a server without the stream that is told: one alone may have come just between the end
+of the stream and its being read."""
+
 
 class ServerWatch:
     """Asks every few seconds, in a thread of its own, over a connection of its own.
 
-    A server that does not answer is the stream's problem to report; here the last answer stays.
+    A server that does not answer is the stream's problem to report; here the last answer stays. Of another server than
+    that of the stream nothing is taken, and the last answer does not stay.
     look: at the tables, when it is started and when it is told to.
     """
 
-    def __init__(self, connector: Connector, look: Callable[[Session], None]) -> None:
-        self._connector = connector
+    def __init__(self, server: ServerOfStream, look: Callable[[Session], None]) -> None:
+        self._server = server
         self._look = look
         self._tables_due = threading.Event()
         self._files: Sequence[tuple[str, int]] = ()
+        self._looks_in_vain = 0  # one after the other, at another server
         self._thread = WatchThread(self._run)
 
     def start(self) -> None:
@@ -49,17 +60,35 @@ class ServerWatch:
         """
         return measure_bytes_behind(place, received, self._files)
 
+    def describe_trouble(self) -> str:
+        """That the address leads elsewhere; the stream goes on, and does not show it. Empty for nothing."""
+        if self._looks_in_vain < _LOOKS_IN_VAIN:
+            return ""
+        return (
+            "the server to which the dsn leads now does not have this stream: it has ended there, and what was "
+            "received is not read yet, or the dsn leads to another server (a failover, a proxy, a name with several "
+            "addresses). The lag is not known. The next session goes where the dsn leads"
+        )
+
     def _run(self, stopping: threading.Event) -> None:
-        self._files = ()
+        self._files, self._looks_in_vain = (), 0
         while not stopping.is_set():
             try:
-                with open_session(self._connector) as asking:
-                    while not stopping.is_set():
-                        self._files = asking.list_files()
-                        self._look_at_tables(asking)
-                        stopping.wait(_SERVER_LOOK_SECONDS)
+                with self._server.open_session() as asking:
+                    self._ask(asking, stopping)
+            except OtherServer:
+                self._files, self._looks_in_vain = (), self._looks_in_vain + 1
+                stopping.wait(_SERVER_LOOK_SECONDS)
             except SourceError:
                 stopping.wait(_SERVER_LOOK_SECONDS)
+
+    def _ask(self, asking: Session, stopping: threading.Event) -> None:
+        self._looks_in_vain = 0
+        until = time.monotonic() + _SESSION_SECONDS
+        while time.monotonic() < until and not stopping.is_set():
+            self._files = asking.list_files()
+            self._look_at_tables(asking)
+            stopping.wait(_SERVER_LOOK_SECONDS)
 
     def _look_at_tables(self, asking: Session) -> None:
         if not self._tables_due.is_set():

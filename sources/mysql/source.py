@@ -36,6 +36,7 @@ from sources.mysql.published_tables import list_published_tables, list_seen_tabl
 from sources.mysql.replication import Start, Stream, make_up_server_id
 from sources.mysql.resuming import find_end_position, name_choices, resolve_resume_position
 from sources.mysql.server import Session, describe_server, open_session
+from sources.mysql.server_of_stream import Client, ServerOfStream, find_client
 from sources.mysql.server_watch import ServerWatch
 from sources.mysql.snapshot.snapshots import Snapshots
 from sources.mysql.untold import UntoldWatch
@@ -58,8 +59,8 @@ _TYPE_AT = 4
 
 
 class _Ready(NamedTuple):
-    """What a session begins with. executed, before: as BatchReader takes them. end: of the binary log. server: what
-    tells it from others.
+    """What a session begins with. executed, before: as BatchReader takes them. end: of the binary log. client: the
+    session of the stream.
     """
 
     origin: Origin
@@ -67,7 +68,7 @@ class _Ready(NamedTuple):
     executed: Executed | None
     before: Executed | None
     end: LogPlace
-    server: str
+    client: Client
 
 
 def _may_go_over(resume: BinlogPosition, asking: Session) -> bool:
@@ -106,8 +107,9 @@ class MysqlSource(Source):
         # One that is made up is another one in every process: of two clients with the same the server ends the elder.
         self._server_id = options.server_id or make_up_server_id()
         self._untold = UntoldWatch(name, options, self._wanted)
-        self._server = ServerWatch(self._connector, self._untold.look)
-        self._snapshots = Snapshots(name, options, self._connector, self._wanted)
+        self._server = ServerOfStream(self._connector)
+        self._watch = ServerWatch(self._server, self._untold.look)
+        self._snapshots = Snapshots(name, options, self._server, self._wanted)
         self._linger = Linger(options.batch_size, options.batch_flush_interval)
         self._shapes: dict[str, Relation] = {}
         self._stream: Stream | None = None
@@ -151,7 +153,7 @@ class MysqlSource(Source):
             return {"kind of server": asking.product} | ({} if asking.has_gtids else {"server uuid": asking.uuid})
 
     def list_published(self) -> Sequence[Relation] | None:
-        with open_session(self._connector) as asking:
+        with self._server.open_session() as asking:
             # An account that may only replicate sees no tables.
             return list_published_tables(asking, self._wanted) or None
 
@@ -159,7 +161,7 @@ class MysqlSource(Source):
         self._shapes = {relation.id: relation for relation in relations}
 
     def find_dropped(self, relations: Sequence[Relation]) -> tuple[Position, Sequence[Relation]] | None:
-        with open_session(self._connector) as asking:
+        with self._server.open_session() as asking:
             seen = list_seen_tables(asking)
             end = find_end_position(asking)
         # Of a schema in which it sees no table the account may have no right to see any.
@@ -176,9 +178,12 @@ class MysqlSource(Source):
     def start(self, position: Position | None) -> None:
         self._leave()
         try:
-            ready = self._prepare(position)
             heartbeat = min(self._settings.receive_timeout * _HEARTBEAT_SHARE, _HEARTBEAT_SECONDS)
             self._stream = Stream(self._connector, self._server_id, heartbeat)
+            # Over the connection of the stream: another one may come to another server.
+            asking = self._stream.connect()
+            with self._connector.translate_errors():
+                ready = self._prepare(position, asking)
             place = ready.resume.place
             self._stream.open(Start(ready.executed, place.file, place.offset, ready.before is not None))
         except SourceError as raised:
@@ -198,8 +203,9 @@ class MysqlSource(Source):
             # A stop before the first change would have the next start begin at a later end.
             self._waiting.append(self._reader.stand_still())
         self._status = Status(True, f"streaming from {self._connector.address} since {ready.resume}")
-        self._server.start()
-        self._snapshots.start(position, ready.resume.position, ready.end, ready.server)
+        self._server.client = ready.client
+        self._watch.start()
+        self._snapshots.start(position, ready.resume.position, ready.end, ready.client)
 
     def read(self, timeout: float) -> Batch | None:
         stream = self._stream
@@ -247,8 +253,9 @@ class MysqlSource(Source):
     def status(self) -> Status:
         if not self._status.ok:
             return self._status
-        told = [self._status.reason, self._describe_prepared(), self._snapshots.describe()]
-        return Status(True, "; ".join(filter(None, told)))
+        elsewhere = self._watch.describe_trouble()
+        told = [self._status.reason, elsewhere, self._describe_prepared(), self._snapshots.describe()]
+        return Status(not elsewhere, "; ".join(filter(None, told)))
 
     def _describe_prepared(self) -> str:
         reader = self._reader
@@ -258,7 +265,7 @@ class MysqlSource(Source):
     def stats(self) -> Stats:
         durable, reader = self._durable, self._reader
         received = durable if reader is None else reader.at
-        behind = durable and received and self._server.measure_lag(durable.place, received.place)
+        behind = durable and received and self._watch.measure_lag(durable.place, received.place)
         return {
             **({} if reader is None else {"received_position": str(reader.at)}),
             **({} if behind is None else {"lag_bytes": behind}),
@@ -267,33 +274,32 @@ class MysqlSource(Source):
             "reconnects": max(0, self._starts - 1),
         }
 
-    def _prepare(self, position: Position | None) -> _Ready:
+    def _prepare(self, position: Position | None, asking: Session) -> _Ready:
         """Look at what streaming needs."""
-        with open_session(self._connector) as asking:
-            asking.require_binary_log()
-            resume, server = self._resolve(position, asking), describe_server(asking)
-            if self._durable is None or self._durable.server != server:
-                # After a failover it has no place on this server; the next that is confirmed has one.
-                self._durable = resume if resume.place.file else None
-            end = asking.read_end()
-            origin = Origin(
-                MARIADB if asking.is_mariadb else MYSQL,
-                self.name,
-                self._connector.address.host,
-                asking.uuid,
-                int(asking.settings.get("server_id", 0)),
-                end.file.rpartition(".")[0],
-                asking.settings.get("lower_case_table_names", "0") != "0",
-            )
-            executed = None if resume.executed is None else type(asking.read_executed()).parse(resume.executed)
-            before = asking.read_gtids_before(resume.place) if _may_go_over(resume, asking) else None
-        return _Ready(origin, resume, executed, before, LogPlace.from_place(end), server)
+        asking.require_binary_log()
+        resume, server = self._resolve(position, asking), describe_server(asking)
+        if self._durable is None or self._durable.server != server:
+            # After a failover it has no place on this server; the next that is confirmed has one.
+            self._durable = resume if resume.place.file else None
+        end = asking.read_end()
+        origin = Origin(
+            MARIADB if asking.is_mariadb else MYSQL,
+            self.name,
+            self._connector.address.host,
+            asking.uuid,
+            int(asking.settings.get("server_id", 0)),
+            end.file.rpartition(".")[0],
+            asking.settings.get("lower_case_table_names", "0") != "0",
+        )
+        executed = None if resume.executed is None else type(asking.read_executed()).parse(resume.executed)
+        before = asking.read_gtids_before(resume.place) if _may_go_over(resume, asking) else None
+        return _Ready(origin, resume, executed, before, LogPlace.from_place(end), find_client(asking))
 
     def _resolve(self, position: Position | None, asking: Session) -> BinlogPosition:
         """Where to start: the position, or the end of the binary log."""
         if position is None:
             return find_end_position(asking)
-        read_begin = make_begin_reader(self._connector)
+        read_begin = make_begin_reader(self._connector, asking)
         return resolve_resume_position(self.name, position, asking, read_begin, self._wanted.choice)
 
     def _make_of_its_own(self, update: Mapping[str, Any]) -> MysqlSource:
@@ -364,7 +370,7 @@ class MysqlSource(Source):
         self._linger.note_block(self._buffered_since, sum(map(len, events)))
         self._waiting.extend(reader.read(_give_away(events), stream.heard_at))
         if reader.take_news_of_tables():
-            self._server.look_again()
+            self._watch.look_again()
 
     def _give(self, reader: BatchReader) -> Batch:
         batch = self._waiting.popleft()
@@ -388,7 +394,8 @@ class MysqlSource(Source):
     def _leave(self) -> None:
         self._snapshots.stop()
         with contextlib.suppress(SourceError):
-            self._server.stop()
+            self._watch.stop()
+        self._server.client = None
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()

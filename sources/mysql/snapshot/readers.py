@@ -16,6 +16,7 @@ from psql_streamer.snapshot.progress import SnapshotRun
 from psql_streamer.snapshots import TableState
 from sources.mysql.connection import Connector
 from sources.mysql.options import MysqlOptions, Wanted
+from sources.mysql.server_of_stream import Client
 from sources.mysql.snapshot.line import GivenBatches, Latest
 from sources.mysql.snapshot.reading import Chunk, ChunkTooSlow, LockNotFree, ReadingSession, TableGone, TableRefused
 from sources.mysql.snapshot.requests import plan_tables
@@ -46,15 +47,15 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
         super().__init__(name, options.snapshot, options.start_retry_interval, schedule)
         self._options = options
         self._wanted = wanted
-        self._server = ""
+        self._client = Client(0, "")
         self._connector = self._make_connector()
         self._pace = Pace(options.snapshot)
         self._tables: dict[str, SnapshotTable] = {}
 
-    def begin(self, server: str) -> None:
-        """Begin to read. server: of whom the stream is, as describe_server has it."""
+    def begin(self, client: Client) -> None:
+        """Begin to read at the server of the stream. client: the stream's session."""
         self.stop()
-        self._server = server
+        self._client = client
         self._tables.clear()
         self._connector = self._make_connector()
         self.start()
@@ -70,7 +71,7 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
     @contextlib.contextmanager
     def open_session(self) -> Iterator[ReadingSession]:
         limit = self._chosen.chunk_time * _SLOWEST
-        session = ReadingSession(self._connector, self._server, _CHUNK_LOCK_SECONDS, limit)
+        session = ReadingSession(self._connector, self._client, _CHUNK_LOCK_SECONDS, limit)
         try:
             with self._connector.translate_errors():
                 yield session

@@ -24,12 +24,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pymysql
 
-from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.errors import SourceError, SourceRefused, SourceUnavailable
 from sources.mysql.connection import ANSWER_SECONDS, Connector
 from sources.mysql.gtid_sets import GtidSet
 from sources.mysql.places import LogPlace, Place
 from sources.mysql.positions import BinlogPosition
-from sources.mysql.server import Session, describe_server
+from sources.mysql.server import Session
+from sources.mysql.server_of_stream import Client, require_server_of
 from sources.mysql.snapshot.line import BinlogLine, Latest
 from sources.mysql.snapshot.selects import select_behind, select_keys, select_nothing
 from sources.mysql.snapshot.tables import SnapshotTable
@@ -68,20 +69,14 @@ class Chunk:
 
 
 class ReadingSession:
-    """One connection that reads chunks. server: of whom the stream is, as `describe_server` has it."""
+    """One connection that reads chunks. client: the stream's session, at whose server it must be."""
 
-    def __init__(self, connector: Connector, server: str, lock_timeout: float, statement_timeout: float) -> None:
+    def __init__(self, connector: Connector, client: Client, lock_timeout: float, statement_timeout: float) -> None:
         self._connector = connector
-        self._connection = connector.connect()
-        with connector.translate_errors():
-            self.asking = Session(self._connection)
-            self._is_mariadb = self.asking.is_mariadb
-            self._set_up(lock_timeout, statement_timeout)
-            if describe_server(self.asking) != server:
-                self.close()
-                raise SourceUnavailable(
-                    f"{connector.address} leads to another server than the stream's: a failover may be under way"
-                )
+        self._client = client
+        self._timeouts = lock_timeout, statement_timeout
+        self._connect()
+        self._is_mariadb = self.asking.is_mariadb
 
     def close(self) -> None:
         """May be called twice."""
@@ -138,11 +133,8 @@ class ReadingSession:
         """In place of one that is in the middle of rows. Nobody else's: the lock of the table is gone with it, so what
         happens to the table from here on is in the stream behind what was given.
         """
-        timeouts = self._timeouts
         self.close()
-        self._connection = self._connector.connect()
-        self.asking = Session(self._connection)
-        self._set_up(*timeouts)
+        self._connect()
 
     def _sees_place(self, latest: Latest) -> bool:
         found = {
@@ -165,11 +157,21 @@ class ReadingSession:
             return False
         return executed.includes(GtidSet.parse(position.executed))
 
+    def _connect(self) -> None:
+        self._connection = self._connector.connect()
+        try:
+            with self._connector.translate_errors():
+                self.asking = Session(self._connection)
+                require_server_of(self._client, self.asking)
+                self._set_up(*self._timeouts)
+        except SourceError:
+            self.close()
+            raise
+
     def _set_up(self, lock_timeout: float, statement_timeout: float) -> None:
-        self._timeouts = lock_timeout, statement_timeout
         limit = (
             f"max_statement_time = {statement_timeout}"
-            if self._is_mariadb
+            if self.asking.is_mariadb
             else f"max_execution_time = {int(statement_timeout * 1000)}"
         )
         # An answer may take as long as a query may; the library would give up before.

@@ -11,10 +11,9 @@ from psql_streamer.model import NO_TRANSACTIONS, Batch, Position, SnapshotRows, 
 from psql_streamer.snapshot.batches import make_snapshot_batch
 from psql_streamer.snapshots import SnapshotRequest
 from sources.mysql.batches import BatchReader
-from sources.mysql.connection import Connector
 from sources.mysql.options import MysqlOptions, Wanted
 from sources.mysql.places import LogPlace
-from sources.mysql.server import open_session
+from sources.mysql.server_of_stream import Client, ServerOfStream
 from sources.mysql.snapshot.line import GivenBatches, Latest
 from sources.mysql.snapshot.readers import Readers
 from sources.mysql.snapshot.requests import review
@@ -34,16 +33,16 @@ ha_commit_or_rollback_by_xid).
 class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
     """One thread, the source's, calls start, stamp, next_batch and stop; the others may be called from any thread."""
 
-    def __init__(self, name: str, options: MysqlOptions, connector: Connector, wanted: Wanted) -> None:
+    def __init__(self, name: str, options: MysqlOptions, server: ServerOfStream, wanted: Wanted) -> None:
         super().__init__(name, options.snapshot, GivenBatches())
-        self._connector = connector
+        self._server = server
         self._wanted = wanted
         self._readers = Readers(name, options, wanted, self._schedule)
 
-    def start(self, position: Position | None, stands: Position, end: LogPlace, server: str) -> None:
+    def start(self, position: Position | None, stands: Position, end: LogPlace, client: Client) -> None:
         """The stream goes on after a position, which is where it stands if there is none. end: of the binary log.
 
-        server: of whom the stream is, as describe_server has it.
+        client: the stream's session.
         """
         begins = self._own.begins(position, self._schedule)
         self._own.note_start()
@@ -52,7 +51,7 @@ class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
         if begins:
             self._schedule.add(self._own.make())
         self._waker.open()
-        self._readers.begin(server)
+        self._readers.begin(client)
 
     def stamp(self, batch: Batch, reader: BatchReader) -> Batch:
         """A batch of the stream, which is given next; its position says how far the snapshots are."""
@@ -99,5 +98,5 @@ class Snapshots(SnapshotsBesideStream[Readers, GivenBatches]):
 
     def review(self, request: SnapshotRequest) -> None:
         """See Source.review_snapshot."""
-        with open_session(self._connector) as asking:
+        with self._server.open_session() as asking:
             review(asking, request, self._wanted)
