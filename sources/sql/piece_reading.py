@@ -98,7 +98,7 @@ class PieceReader:
             table, cursor = self._tables[piece.table], cursors[piece.table]
             most = self._count_most(piece, cursor, rows)
             try:
-                some = table.table.read_rows(connection, cursor, piece.to, most, table.skipped)
+                some = table.read_rows(connection, cursor, piece.to, most)
             except (ShapeChanged, RowsTooWide, SourceError, sa.exc.SQLAlchemyError):
                 return False
             read = _make_piece_rows(piece, some, most)

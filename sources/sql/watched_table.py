@@ -262,7 +262,7 @@ class WatchedTable:
         for _ in range(_SHAPE_ATTEMPTS):
             try:
                 rows = self._database.look(
-                    partial(self.table.read_rows, cursor=cursor, to=to, most=asked, skipped=self.skipped),
+                    partial(self.read_rows, cursor=cursor, to=to, most=asked),
                     f"reading rows of {self.id}",
                 )
                 return rows if rows is None or asked == most else replace(rows, cut=True)
@@ -274,6 +274,17 @@ class WatchedTable:
         if isinstance(failure, ColumnsDiffer):
             raise failure
         raise SourceUnavailable(f"the columns of {self.id} change while its rows are read, or their sizes")
+
+    def read_rows(self, connection: Connection, cursor: Key | None, to: Key, most: int) -> Rows | None:
+        """As PolledTable.read_rows. PositionRefused where a table ends in front of the key that was seen: a server that
+        is behind would have the rows up to there left out.
+        """
+        rows = self.table.read_rows(connection, cursor, to, most, self.skipped)
+        if rows is None or (len(rows) < most and not rows.cut and rows.last != to):
+            largest = self.table.find_largest(connection)
+            if largest != to:
+                self._is_ahead(connection, largest, to)
+        return rows
 
     def _require_a_safe_key(self, connection: Connection) -> None:
         self.table.look(connection)
@@ -357,8 +368,10 @@ class WatchedTable:
         self._look_again(connection)  # a key of another order, or another table, is another reason
         raise PositionRefused(
             f"the last row of {self.id} that was read has a larger key than any that is there now: the table was "
-            "emptied or restored, or its last rows were deleted, or detached with a partition",
-            'if new rows get larger keys again, set shrunkTables = "accept"; if the table is another one now, forget '
+            "emptied or restored, or its last rows were deleted, or detached with a partition, or this server is "
+            "behind the one that was read before (a standby, a replica)",
+            "let the url name the server that has the rows; if new rows get larger keys again, set "
+            'shrunkTables = "accept"; if the table is another one now, forget '
             f"the position ({show_command('position', 'forget', self._source)}), or give the source another name",
         )
 

@@ -11,8 +11,9 @@ from psycopg2.extensions import connection, parse_dsn
 from sqlalchemy.engine import Connection
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres, find_server_binaries
-from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.interfaces import Finding, Severity
+from psql_streamer.model import Position
 from sources.sql.polled_table import PolledTable
 from sources.sql.settling import Key
 from sources.sql.source import SqlSource
@@ -563,3 +564,35 @@ def test_the_wait_for_a_hanging_server_ends(orders: Database) -> None:
         source.interrupt()
         assert ended.wait(3)
         reading.join()
+
+
+def read_plan(source: SqlSource) -> Position:
+    """What a poll found, of which nothing was read yet."""
+    position = read(source, lambda batches: bool(batches) and bool(batches[-1].position.data["pieces"]))[-1].position
+    assert position.data["pieces"][0]["done"] == 0
+    return position
+
+
+@pytest.mark.behaviour("P2")
+def test_rows_of_a_plan_that_a_server_lacks_which_is_behind_are_read_when_it_has_them(database: Database) -> None:
+    insert = "INSERT INTO visits SELECT n, '' FROM generate_series({}, {}) n"
+    database.execute("CREATE TABLE visits (id int PRIMARY KEY, note text)")
+    database.execute(insert.format(1, 2))
+    with polling(database, "visits") as source:
+        read_rows(source, 2)
+        database.execute(insert.format(3, 5))
+        plan = read_plan(source)
+        database.execute("DELETE FROM visits WHERE id > 3")  # what a standby has that is behind by two rows
+        with pytest.raises(PositionRefused, match="or this server is behind the one that was read before"):
+            read_rows(source, 1)
+        database.execute(insert.format(4, 5))
+        source.start(plan)
+        assert [row["id"] for row in read_rows(source, 3)] == ["3", "4", "5"]
+
+
+def test_rows_of_a_plan_that_are_deleted_in_front_of_others_are_not_waited_for(orders: Database) -> None:
+    with polling(orders) as source:
+        orders.execute("INSERT INTO orders (note) VALUES ('a'), ('b')")
+        read_plan(source)
+        orders.execute("INSERT INTO orders (note) VALUES ('c'); DELETE FROM orders WHERE note = 'b'")
+        assert notes(source, 2) == ["a", "c"]
