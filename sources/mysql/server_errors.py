@@ -48,6 +48,7 @@ _PURGED = re.compile(
     "not in the source's binlog|could not open log file",
     re.IGNORECASE,
 )
+_OUT_OF_ORDER = re.compile("even though both a prior and a subsequent", re.IGNORECASE)
 _NOT_THERE = re.compile("impossible position|position > file size|requires? .* that .* not yet|diverge", re.IGNORECASE)
 _CERTIFICATE = re.compile("certificate|SSL|TLS", re.IGNORECASE)
 
@@ -83,6 +84,13 @@ def _from_dump(message: str) -> SourceError:
         return SameServerId(
             "the server ended the stream, because another client with the same server id has connected",
             "stop that one, or give this source a serverId of its own",
+        )
+    if _OUT_OF_ORDER.search(message):
+        return SourceRefused(
+            message,
+            "numbers of transactions have gone back in the binary log (gtid_strict_mode = OFF), so that GTIDs say no "
+            "place in it: set gtid_strict_mode = ON on the server, and positionOverride to the file and the offset to "
+            "start at (binlog.000007:4; SHOW MASTER STATUS has the end)",
         )
     if _PURGED.search(message) or _NOT_THERE.search(message):
         return LogMissing(message, "the binary log from the position on is to be there")

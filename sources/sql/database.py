@@ -27,6 +27,9 @@ _MOST_GIVEN_UP = 3
 """Looks that were given up and have not ended. Each may hold a connection, and the rows of a batch."""
 
 
+_SLOW_REMEDY = "look for locks and a missing index in the database, or raise timeout"
+
+
 class ColumnsDiffer(SourceRefused):
     """A statement names a column that is not there, or not of that type."""
 
@@ -96,10 +99,7 @@ class Database:
             self.close()
             if self.interrupted:
                 raise SourceUnavailable(f"interrupted while {tell()}")
-            raise TookTooLong(
-                f"{tell()} took longer than {self._timeout:g} s",
-                "look for locks and a missing index in the database, or raise timeout",
-            )
+            raise TookTooLong(f"{tell()} took longer than {self._timeout:g} s", _SLOW_REMEDY)
         try:
             return call.require_result()
         except sa.exc.SQLAlchemyError as error:
@@ -109,7 +109,7 @@ class Database:
             if is_about_columns(error):
                 raise ColumnsDiffer(refused.what, refused.remedy) from None
             if is_about_time(error):
-                raise StatementTooSlow(refused.what, refused.remedy) from None
+                raise StatementTooSlow(refused.what, refused.remedy or _SLOW_REMEDY) from None
             raise (TableLocked(refused.what, refused.remedy) if is_about_a_lock(error) else refused) from None
 
     def _require_few_given_up(self, tell: Callable[[], str]) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from psql_streamer.embedded.mariadb import EmbeddedMariadb
 from psql_streamer.embedded.mysql import EmbeddedMysql
-from psql_streamer.errors import PositionRefused, SourceUnavailable
+from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Batch, Position
 from tests.encoding import encoder_of
 from tests.mariadb import Schema, fresh_schema
 from tests.mysql_accounts import documented_account
-from tests.mysql_source import identities, read_all, seen, source_of, streaming
+from tests.mysql_source import identities, read_all, read_until, seen, source_of, streaming
 from tests.source_at_work import wait_for
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY)"
@@ -63,6 +63,25 @@ def test_what_may_be_a_replica_is_waited_for_with_the_reason(own_mariadb: Embedd
         assert "GRANT SLAVE MONITOR" in source.status().reason
         [finding] = source.check_position(position_ahead(schema))
         assert "GRANT SLAVE MONITOR" in finding.remedy
+
+
+@pytest.mark.behaviour("B4")
+def test_a_server_whose_gtids_have_gone_back_is_read_from_a_place_on(own_mariadb: EmbeddedMariadb) -> None:
+    server = own_mariadb
+    with fresh_schema(server.host, server.port, server.version, "failing_over") as schema:
+        schema.execute("SET GLOBAL gtid_strict_mode = OFF", TABLE)
+        schema.execute("SET gtid_seq_no = 900", "INSERT INTO t VALUES (1)")
+        schema.execute("SET gtid_seq_no = 800", "INSERT INTO t VALUES (2)")
+        with streaming(schema) as source, pytest.raises(SourceRefused, match="set gtid_strict_mode = ON on the server"):
+            read_until(source, lambda batches: any(map(len, batches)))
+        file, offset, *_ = schema.query("SHOW MASTER STATUS")[0]
+        with streaming(schema, positionOverride=f"{file}:{offset}") as source:
+            schema.execute("INSERT INTO t VALUES (3)")
+            batches = read_all(source, schema)
+        with streaming(schema, batches[-1].position) as source:
+            schema.execute("INSERT INTO t VALUES (4)")
+            batches += read_all(source, schema)
+        assert [(change.after or {})["id"] for change in seen(batches)] == ["3", "4"]
 
 
 @pytest.fixture

@@ -596,3 +596,11 @@ def test_rows_of_a_plan_that_are_deleted_in_front_of_others_are_not_waited_for(o
         read_plan(source)
         orders.execute("INSERT INTO orders (note) VALUES ('c'); DELETE FROM orders WHERE note = 'b'")
         assert notes(source, 2) == ["a", "c"]
+
+
+def test_a_table_that_is_locked_for_longer_than_the_timeout_is_told_with_where_to_look(orders: Database) -> None:
+    with polling(orders, timeout="1s") as source, orders.session() as other:
+        run(other, "LOCK TABLE orders")
+        with pytest.raises(SourceUnavailable, match=r"new rows in public\.orders: .*statement timeout.*look for locks"):
+            read_quiet(source, 30.0)
+        assert not source.status().ok
