@@ -21,6 +21,7 @@ from psql_streamer.embedded.java import find_java
 from psql_streamer.errors import HandlerError, HandlerRefused, HandlerUnavailable
 from psql_streamer.named_files import make_absolute
 from psql_streamer.redaction import redact
+from psql_streamer.spark import account
 from psql_streamer.spark.cluster import ApplicationCluster
 from psql_streamer.spark.last_words import describe_exit, find_last_words, find_unresolved
 from psql_streamer.spark.options import SparkOptions
@@ -194,6 +195,7 @@ class Jvm:
             with _set_environment(environment), self._stderr.open("wb") as stderr, _own_signals():
                 streams = {"start_new_session": True, "stdout": stderr, "stderr": stderr}
                 self._gateway = launch(None, streams)
+                account.log_in(self._gateway)
                 spark = SparkSession(SparkContext(conf=conf, gateway=self._gateway))
             made: Any = spark._jsparkSession
             made.sessionState()  # reads the settings of queries
@@ -256,6 +258,7 @@ class Jvm:
             # Libraries and Spark's artifacts are unpacked there; a JVM that is killed leaves them.
             f"-Djava.io.tmpdir={self._folder}",
             _END_WITHOUT_MEMORY,
+            *account.list_home_options(self._folder),
             given,
         ]
         if not _COLLECTOR.search(given):
@@ -278,6 +281,9 @@ class Jvm:
             )
         why = refusal or find_last_words(self._read_stderr()) or _find_last_line(self._read_stderr())
         what = f"Spark did not start ({type(error).__name__}{': ' + redact(why) if why else ''})"
+        if not account.has_account():
+            remedy = "add the user id to /etc/passwd, or correct master and conf in [spark]"
+            return HandlerRefused(f"{what} for user id {os.geteuid()}, which has no account", remedy)
         return HandlerRefused(what, "correct master and conf in [spark]")
 
     def _read_stderr(self) -> list[str]:
