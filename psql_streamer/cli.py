@@ -21,6 +21,7 @@ from psql_streamer.errors import ConfigError, StoreError, StreamerError
 from psql_streamer.interfaces import Severity
 from psql_streamer.named_files import make_absolute
 from psql_streamer.redaction import redact
+from psql_streamer.shortage import explain_shortage
 from psql_streamer.shown_commands import remembering_file, show_command
 from psql_streamer.standard_output import telling_of_standard_output
 
@@ -86,6 +87,13 @@ def _run_command(arguments: argparse.Namespace) -> int:
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        shortage = explain_shortage(error)
+        if shortage is None:
+            raise
+        _log.debug("where it came from", exc_info=True)
+        _complain([str(shortage)])
+        return FAILED
 
 
 def _tell_of_stop(signal: str) -> None:

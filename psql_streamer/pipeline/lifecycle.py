@@ -12,6 +12,7 @@ from psql_streamer.errors import StreamerError
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.pipeline.retries import Retries
 from psql_streamer.retry_limits import Tried
+from psql_streamer.shortage import explain_shortage
 from psql_streamer.unexpected import log_unexpected
 
 log = logging.getLogger("psql_streamer.pipeline")
@@ -78,6 +79,11 @@ class Lifecycle:
         except StreamerError as error:
             self._metrics.count_error(part, error)
             raise prefix_part(part, error) from None
+        except Exception as error:
+            if (shortage := explain_shortage(error)) is None:
+                raise
+            self._metrics.count_error(part, shortage)
+            raise prefix_part(part, shortage) from None
 
     def _attempt(
         self, part: str, start: Callable[[], None], interrupt: Callable[[], None] | None, give_up_at: float
@@ -105,7 +111,9 @@ class Lifecycle:
 
 
 def _make_unexpected_error(error: BaseException) -> StreamerError:
-    return StreamerError(f"unexpected {type(error).__name__}", "please report it with the log")
+    return explain_shortage(error) or StreamerError(
+        f"unexpected {type(error).__name__}", "please report it with the log"
+    )
 
 
 def prefix_part(part: str, error: StreamerError) -> StreamerError:

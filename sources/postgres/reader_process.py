@@ -49,12 +49,14 @@ class ReaderProcess:
         self._socket, theirs = socket.socketpair()
         self._sending = threading.Lock()
         self._is_interrupted = False
-        with theirs:
+        with theirs, contextlib.ExitStack() as unless_it_starts:
+            unless_it_starts.enter_context(self._socket)
             self.process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
                 launcher.make_command("sources.postgres.reader_program", str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )
+            unless_it_starts.pop_all()
         with contextlib.suppress(OSError):  # of a process that has ended already
             self._socket.sendall(settings.encode_line())
 

@@ -24,6 +24,7 @@ from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.messages import parse_oid
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.shortage import explain_shortage
 from psql_streamer.shown_commands import get_file
 from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest
 from psql_streamer.table_rows import TableReader
@@ -194,6 +195,12 @@ class PostgresSource(Source):
             error = self._explain(error)
             self._status = Status(False, str(error))
             raise error from None
+        except OSError as error:  # of a process, a socket or a file that the machine does not give
+            self._leave()
+            if (shortage := explain_shortage(error)) is None:
+                raise
+            self._status = Status(False, str(shortage))
+            raise SourceUnavailable(shortage.what, shortage.remedy) from None
         self._starts += 1
         self._of_stream.walsender = walsender
         info = SourceInfo(POSTGRESQL, self.name, self._host, self._identity.database, self._identity.system_identifier)

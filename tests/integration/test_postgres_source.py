@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -786,3 +787,19 @@ def test_a_reader_process_that_is_killed_is_named(shop: Database) -> None:
         source._reader.process.kill()
         with pytest.raises(SourceUnavailable, match="the reader process ended unexpectedly"):
             read_until(source, lambda _: False)
+
+
+def test_a_reader_that_the_machine_cannot_start_now_is_tried_again_and_named(
+    shop: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lack_processes(*_: Any, **__: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with streaming(shop) as source:
+        with monkeypatch.context() as lacking:
+            lacking.setattr("sources.postgres.reader_process.subprocess.Popen", lack_processes)
+            with pytest.raises(SourceUnavailable, match="no more threads and processes can be started: raise"):
+                source.start(None)
+            assert not source.status().ok
+        source.start(None)
+        assert source.status().ok

@@ -36,7 +36,7 @@ TIERS = [
         "psql_streamer.stream_rate",
         "psql_streamer.table_rows",
     },
-    {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction"},
+    {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction", "psql_streamer.shortage"},
     {
         "psql_streamer.checkpoint.store_format",
         "psql_streamer.binlog",
