@@ -68,9 +68,12 @@ def _reconcile(arguments: argparse.Namespace, config: Config) -> bool:
 
 def _list(arguments: argparse.Namespace, client: ServiceClient) -> bool:
     answer = client.get("/snapshots")
+    listed = answer.get("snapshots")
+    snapshots = [Snapshot.from_shown(one) for one in (listed if isinstance(listed, list) else [{}])]
     if arguments.source is not None:
-        answer["snapshots"] = [one for one in answer["snapshots"] if one["source"] == arguments.source]
-    return _print(arguments, answer, show_overview([Snapshot.from_shown(one) for one in answer["snapshots"]]))
+        answer["snapshots"] = [one for one in listed or [] if one["source"] == arguments.source]
+        snapshots = [one for one in snapshots if one.source == arguments.source]
+    return _print(arguments, answer, show_overview(snapshots))
 
 
 def _show(arguments: argparse.Namespace, client: ServiceClient) -> bool:

@@ -70,7 +70,8 @@ def _parse_http_address(value: Any) -> Any:
         raise ValueError('is not an address such as "127.0.0.1:8080" or ":8080"')
     host, colon, port = value.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not (port.isascii() and port.isdigit()) or (":" in host and not bracketed):
+    has_blanks = any(letter.isspace() for letter in host)
+    if not colon or not (port.isascii() and port.isdigit()) or (":" in host and not bracketed) or has_blanks:
         raise ValueError('is not an address such as "127.0.0.1:8080", ":8080" or "[::1]:8080"')
     if int(port) > 65535:
         raise ValueError("is not an address: ports end at 65535")

@@ -386,6 +386,17 @@ def test_a_refusal_exits_1_with_what_and_remedy(
     assert err.startswith(f"psql-streamer: {said.format(where=f'127.0.0.1:{port}', file=config)}")
 
 
+@pytest.mark.parametrize("content", [{}, {"snapshots": 5}, {"snapshots": [{}]}, {"snapshots": [5]}])
+def test_a_list_that_another_version_gives_exits_1_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: dict[str, Any]
+) -> None:
+    for chosen in ([], ["--source", "db1"]):
+        with answering(200, content) as (port, _):
+            assert main(["snapshot", "list", "-config", file_of(tmp_path, port), *chosen]) == 1
+        said = "psql-streamer: the service speaks of snapshots as another version does: use that version\n"
+        assert capsys.readouterr().err == said
+
+
 def test_a_service_that_is_not_running_is_named_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
