@@ -73,6 +73,8 @@ def _parse_http_address(value: Any) -> Any:
     has_blanks = any(letter.isspace() for letter in host)
     if not colon or not (port.isascii() and port.isdigit()) or (":" in host and not bracketed) or has_blanks:
         raise ValueError('is not an address such as "127.0.0.1:8080", ":8080" or "[::1]:8080"')
+    if host == "*":
+        raise ValueError(f'is not an address: every interface is ":{port}"')
     if int(port) > 65535:
         raise ValueError("is not an address: ports end at 65535")
     try:

@@ -55,4 +55,4 @@ class SnapshotOptions(PartOptions):
 
 def expand_mode(value: Any) -> Any:
     """`snapshot = "never"` stands for a section with that mode."""
-    return {"mode": value} if isinstance(value, str) else value
+    return {"mode": value} if isinstance(value, str | bool) else value

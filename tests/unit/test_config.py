@@ -78,7 +78,20 @@ def test_http_is_written_as_go_writes_addresses(tmp_path: Path, text: str, host:
 
 @pytest.mark.parametrize(
     "text",
-    ["8080", "localhost", "::1:80", "host:http", ":65536", "", ":-1", f"{'h' * 64}:80", "a..b:80", " a:80", "a b:80"],
+    [
+        "8080",
+        "localhost",
+        "::1:80",
+        "host:http",
+        ":65536",
+        "",
+        ":-1",
+        f"{'h' * 64}:80",
+        "a..b:80",
+        " a:80",
+        "a b:80",
+        "*:80",
+    ],
 )
 def test_an_http_address_without_a_port_is_refused(tmp_path: Path, text: str) -> None:
     [problem] = problems_of(tmp_path, MINIMAL.replace("127.0.0.1:8080", text))

@@ -67,7 +67,7 @@ def test_a_file_of_the_go_service_means_no_snapshot(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ('snapshot = "sometimes"', '"sometimes" is not allowed: must be one of "initial", "never" or "always"'),
-        ("snapshot = true", "true is not allowed: must be a table"),
+        ("snapshot = true", 'true is not allowed: must be one of "initial", "never" or "always"'),
         ('snapshot = { mod = "never" }', "unknown key mod; did you mean mode?"),
         ("snapshot = { chunkRows = 0 }", "0 is not allowed: must be greater than 0"),
         ('snapshot = { chunkTime = "-1s" }', '"-1s" is not allowed: must be greater than 0'),
