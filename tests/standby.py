@@ -81,7 +81,8 @@ def copy_slot(primary: EmbeddedPostgres, standby: EmbeddedPostgres, slot: str) -
     standby.stop()
     kept = standby.data_dir / "pg_replslot" / slot
     shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(primary.data_dir / "pg_replslot" / slot, kept)
+    # The server writes a slot into state.tmp first, and renames that.
+    shutil.copytree(primary.data_dir / "pg_replslot" / slot, kept, ignore=shutil.ignore_patterns("*.tmp"))
     for path in (kept, *kept.iterdir()):
         standby.own(path)
     standby.start()

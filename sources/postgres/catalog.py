@@ -7,9 +7,9 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import Any
 
@@ -21,6 +21,7 @@ from psql_streamer.bounded import Call
 from psql_streamer.errors import PositionRefused, SourceRefused, SourceUnavailable
 from psql_streamer.lsn import NO_LSN, Lsn
 from psql_streamer.nearest import suggest_nearest
+from sources.postgres.deadlines import Deadlines
 from sources.postgres.dsn import build_session_dsn
 from sources.postgres.identifiers import quote_identifier
 from sources.postgres.libpq import CancelRequest
@@ -32,6 +33,8 @@ ANSWER_SECONDS = 60.0
 """Seconds that the answer to a question may take."""
 
 _LOOKUP_SECONDS = 10.0
+
+_DEADLINES = Deadlines()
 
 _PINNED = {"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0"}
 """Questions have a deadline of their own; limits that were made for others' queries must not end them."""
@@ -284,7 +287,7 @@ class Session:
 
     def read_rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """All rows."""
-        with self._set_deadline(), self._connection.cursor() as cursor:
+        with self._keep_deadline(), self._connection.cursor() as cursor:
             cursor.execute(query, parameters or None)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
@@ -295,25 +298,17 @@ class Session:
         """
         if (name := self._prepared.get(query)) is None:
             name = f"q{len(self._prepared)}"
-            with self._set_deadline(), self._connection.cursor() as cursor:
+            with self._keep_deadline(), self._connection.cursor() as cursor:
                 cursor.execute(f"PREPARE {name} AS {_number_parameters(query)}")
             self._prepared[query] = name
         return self.read_rows(f"EXECUTE {name} ({', '.join(['%s'] * len(parameters))})", *parameters)
 
-    @contextmanager
-    def _set_deadline(self) -> Iterator[None]:
+    def _keep_deadline(self) -> AbstractContextManager[None]:
         """The connection is given up when what stands inside takes too long."""
         if self._answer_timeout is None:
-            yield
-            return
+            return nullcontext()
         why = f"the server did not answer a query within {self._answer_timeout:g} s"
-        timer = threading.Timer(self._answer_timeout, self.abort, [why])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return _DEADLINES.keep(self._answer_timeout, partial(self.abort, why))
 
     @property
     def server_version(self) -> int:
