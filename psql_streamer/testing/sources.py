@@ -149,7 +149,7 @@ class SourceContract(RestartContract):
                 assert source.has_reached(position, position)
             assert all(source.has_reached(last, first) for first, last in pairwise(positions))
             assert not source.has_reached(positions[0], positions[-1])
-            later = {str(one.data): one for one in positions}
+            later = {str(one): one for one in positions}  # what only says more of the same place is no later one
             for first, last in pairwise(later.values()):
                 assert not source.has_reached(first, last), f"{first} lies before {last}"
 
