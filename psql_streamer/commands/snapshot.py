@@ -15,7 +15,13 @@ from psql_streamer.commands.key_file import KeyFile
 from psql_streamer.commands.key_posting import KeyPoster, fill
 from psql_streamer.commands.service_client import ServiceClient
 from psql_streamer.commands.snapshot_follow import follow
-from psql_streamer.commands.snapshot_text import Snapshot, show_details, show_overview, summarize_snapshot
+from psql_streamer.commands.snapshot_text import (
+    Snapshot,
+    read_snapshots,
+    show_details,
+    show_overview,
+    summarize_snapshot,
+)
 from psql_streamer.config import Config
 from psql_streamer.errors import ConfigError
 from psql_streamer.redaction import redact
@@ -68,10 +74,9 @@ def _reconcile(arguments: argparse.Namespace, config: Config) -> bool:
 
 def _list(arguments: argparse.Namespace, client: ServiceClient) -> bool:
     answer = client.get("/snapshots")
-    listed = answer.get("snapshots")
-    snapshots = [Snapshot.from_shown(one) for one in (listed if isinstance(listed, list) else [{}])]
+    snapshots = read_snapshots(answer)
     if arguments.source is not None:
-        answer["snapshots"] = [one for one in listed or [] if one["source"] == arguments.source]
+        answer["snapshots"] = [one for one in answer["snapshots"] if one["source"] == arguments.source]
         snapshots = [one for one in snapshots if one.source == arguments.source]
     return _print(arguments, answer, show_overview(snapshots))
 

@@ -52,7 +52,15 @@ class Snapshot:
             )
             return cls(shown["source"], shown["wanted"], progress)
         except (KeyError, TypeError, ValueError):
-            raise StreamerError("the service speaks of snapshots as another version does", "use that version") from None
+            raise _make_version_error() from None
+
+
+def read_snapshots(answer: Mapping[str, Any]) -> list[Snapshot]:
+    """Those that the service lists. StreamerError for what a newer version says."""
+    listed = answer.get("snapshots")
+    if not isinstance(listed, list):
+        raise _make_version_error()
+    return [Snapshot.from_shown(one) for one in listed]
 
 
 def summarize_snapshot(snapshot: Snapshot) -> str:
@@ -158,3 +166,7 @@ def _show_bar(part: float | None) -> str:
 
 def _count_unread(progress: SnapshotProgress) -> int:
     return sum(table.state is not TableState.DONE for table in progress.tables)
+
+
+def _make_version_error() -> StreamerError:
+    return StreamerError("the service speaks of snapshots as another version does", "use that version")

@@ -68,6 +68,7 @@ class SourceRunner:
         self.name = f"source.{part.name}"
         self.part = part
         self._sinks = sinks
+        self._sink_names = tuple(sink.part.name for sink in sinks)
         self._store = store
         self._metrics = metrics
         self._lifecycle = lifecycle
@@ -396,8 +397,8 @@ class SourceRunner:
 
     def _record(self, position: Position, batch_number: int) -> StoredPosition:
         ahead = str(position) if self._is_ahead else ""
-        sinks = tuple(sink.part.name for sink in self._sinks)
-        return StoredPosition(position, self._stream or {}, self._override, self._serial + batch_number, ahead, sinks)
+        serial = self._serial + batch_number
+        return StoredPosition(position, self._stream or {}, self._override, serial, ahead, self._sink_names)
 
     def _run(self) -> None:
         try:

@@ -11,13 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from psql_streamer.errors import SourceUnavailable
 from sources.mysql.connection import Connector
 from sources.mysql.server import Session, open_session
-
-
-class OtherServer(SourceUnavailable):
-    """The session of the stream is not there."""
+from sources.other_server import OtherServer
 
 
 class Client(NamedTuple):
@@ -39,10 +35,7 @@ def find_client(asking: Session) -> Client:
 def require_server_of(client: Client, asking: Session) -> None:
     """OtherServer where there is no such session, which is the stream's, or is to be."""
     if client not in _list_clients(asking):
-        raise OtherServer(
-            "the dsn leads to another server than the one that the stream comes from, or the stream has just ended",
-            "if it stays, look at what stands behind the address: a proxy, a pooler, a name with several addresses",
-        )
+        raise OtherServer
 
 
 def _list_clients(asking: Session) -> list[Client]:

@@ -9,19 +9,12 @@ from collections.abc import Callable, Sequence
 from psql_streamer.errors import SourceError
 from sources.mysql.places import Place
 from sources.mysql.server import Session, measure_bytes_behind
-from sources.mysql.server_of_stream import OtherServer, ServerOfStream
+from sources.mysql.server_of_stream import ServerOfStream
+from sources.other_server import LOOKS_IN_VAIN, STREAM_IS_NOT_THERE, WATCH_SESSION_SECONDS, OtherServer
 from sources.watch_thread import WatchThread
 
 _SERVER_LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect."""
-
-_SESSION_SECONDS = 60.0
-"""After which the next question goes over a new connection: an address that leads to another server now, and leaves the
-connections that there are alone, shows by that."""
-
-_LOOKS_IN_VAIN = 2
-"""After so many connections to a server without the stream that is told: one alone may have come just between the end
-of the stream and its being read."""
 
 
 class ServerWatch:
@@ -62,12 +55,11 @@ class ServerWatch:
 
     def describe_trouble(self) -> str:
         """That the address leads elsewhere; the stream goes on, and does not show it. Empty for nothing."""
-        if self._looks_in_vain < _LOOKS_IN_VAIN:
+        if self._looks_in_vain < LOOKS_IN_VAIN:
             return ""
         return (
-            "the server to which the dsn leads now does not have this stream: it has ended there, and what was "
-            "received is not read yet, or the dsn leads to another server (a failover, a proxy, a name with several "
-            "addresses). The lag is not known. The next session goes where the dsn leads"
+            f"{STREAM_IS_NOT_THERE} (a failover, a proxy, a name with several addresses). The lag is not known. The "
+            "next session goes where the dsn leads"
         )
 
     def _run(self, stopping: threading.Event) -> None:
@@ -84,7 +76,7 @@ class ServerWatch:
 
     def _ask(self, asking: Session, stopping: threading.Event) -> None:
         self._looks_in_vain = 0
-        until = time.monotonic() + _SESSION_SECONDS
+        until = time.monotonic() + WATCH_SESSION_SECONDS
         while time.monotonic() < until and not stopping.is_set():
             self._files = asking.list_files()
             self._look_at_tables(asking)

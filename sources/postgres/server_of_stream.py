@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from psql_streamer.errors import SourceUnavailable
+from sources.other_server import OtherServer
 from sources.postgres.catalog import Catalog, Session
 
 _IS_THERE = """
@@ -19,12 +19,9 @@ SELECT pid FROM pg_stat_activity WHERE pid = %s AND coalesce(extract(epoch FROM 
 
 
 def require_server_of_stream(session: Session, walsender: tuple[int, str]) -> None:
-    """SourceUnavailable on a server that does not have the walsender of the stream, see describe_session."""
+    """OtherServer on a server that does not have the walsender of the stream, see describe_session."""
     if session.read_value(_IS_THERE, *walsender) is None:
-        raise SourceUnavailable(
-            "the dsn leads to another server than the one that the stream comes from, or the stream has just ended",
-            "if it stays, look at what stands behind the address: a proxy, a pooler, a name with several addresses",
-        )
+        raise OtherServer
 
 
 class ServerOfStream:
@@ -38,7 +35,7 @@ class ServerOfStream:
 
     @contextmanager
     def open_session(self) -> Iterator[Session]:
-        """As Catalog.open_session; SourceUnavailable where the address leads to another server."""
+        """As Catalog.open_session; OtherServer where the address leads to another server."""
         with self._catalog.open_session() as session:
             if self.walsender is not None:
                 require_server_of_stream(session, self.walsender)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from psql_streamer.errors import SourceError
+from sources.other_server import LOOKS_IN_VAIN, STREAM_IS_NOT_THERE, WATCH_SESSION_SECONDS
 from sources.postgres.catalog import Catalog, Session
 from sources.postgres.standby_slots import describe_held_back
 from sources.watch_thread import WatchThread
@@ -17,19 +18,11 @@ _SERVER_LOOK_SECONDS = 5.0
 _RECONNECT_SECONDS = 0.5
 """Before the next connection, when one was lost."""
 
-_SESSION_SECONDS = 60.0
-"""After which the next question goes over a new connection: an address that leads to another server now, and leaves the
-connections that there are alone, shows by that."""
-
 _SERVER_ANSWER_SECONDS = 10.0
 """The time that an answer may take."""
 
 _FRESH_SECONDS = _SERVER_LOOK_SECONDS + _SERVER_ANSWER_SECONDS
 """The time for which an answer says something about the present."""
-
-_LOOKS_IN_VAIN = 2
-"""After so many answers without the walsender that is told: one alone may have come just between its end and that of
-the stream."""
 
 _SLOT = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s"
 
@@ -124,7 +117,7 @@ class ServerWatch:
                 stopping.wait(_RECONNECT_SECONDS if connected else _SERVER_LOOK_SECONDS)
 
     def _ask(self, session: Session, stopping: threading.Event) -> None:
-        until = time.monotonic() + _SESSION_SECONDS
+        until = time.monotonic() + WATCH_SESSION_SECONDS
         while time.monotonic() < until and not stopping.wait(_SERVER_LOOK_SECONDS if self._has_looked else 0.0):
             self._has_looked = True
             if found := session.read_rows(_WALSENDER, *self._walsender):
@@ -154,7 +147,7 @@ class ServerWatch:
         self._at_work, self._holds_back = "", False
         self.other_timeline = self._find_other_timeline(session)
         self._looks_in_vain += 1
-        if self._looks_in_vain >= _LOOKS_IN_VAIN:
+        if self._looks_in_vain >= LOOKS_IN_VAIN:
             self._trouble = self._describe_absence(session)
 
     def _describe_absence(self, session: Session) -> str:
@@ -165,9 +158,8 @@ class ServerWatch:
                 "the source says more"
             )
         return (
-            "the server to which the dsn leads now does not have this stream: it has ended there, and what was "
-            "received is not read yet, or the dsn leads to another server (a proxy, a pooler, a name with several "
-            "addresses). The next session goes where the dsn leads"
+            f"{STREAM_IS_NOT_THERE} (a proxy, a pooler, a name with several addresses). The next session goes where "
+            "the dsn leads"
         )
 
     def _find_other_timeline(self, session: Session) -> int:

@@ -18,7 +18,7 @@ def test_a_copy_to_which_the_address_leads_is_told_of_and_its_wal_counts_for_not
     own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(server_watch, "_SESSION_SECONDS", 0.5)
+    monkeypatch.setattr(server_watch, "WATCH_SESSION_SECONDS", 0.5)
     database = database_of(own_postgres)
     database.execute("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
     with (

@@ -117,7 +117,7 @@ def test_status_says_that_the_address_leads_elsewhere_while_the_stream_goes_on(
     here: Schema, there: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sources.mysql.server_watch._SERVER_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("sources.mysql.server_watch._SESSION_SECONDS", 0.1)
+    monkeypatch.setattr("sources.mysql.server_watch.WATCH_SESSION_SECONDS", 0.1)
     with TcpProxy(here.port) as proxy, started(source_through(proxy, here)) as source:
         here.execute("INSERT INTO t VALUES (1, 'here')")
         source.confirm(read_rows(source, 1)[-1].position)

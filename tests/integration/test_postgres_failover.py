@@ -242,7 +242,7 @@ def test_a_primary_of_before_that_lives_on_is_left_when_the_address_leads_to_the
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(server_watch, "_SESSION_SECONDS", 1.0)
+    monkeypatch.setattr(server_watch, "WATCH_SESSION_SECONDS", 1.0)
     service = Service()
     with started_through_proxy(pair, service) as (proxy, source):
         promote(pair.standby)
