@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from psql_streamer.events.debezium.types import BY_LOGICAL, BY_MODIFIER, Schema, render_unavailable
+from psql_streamer.events.debezium.connect_type import Schema
+from psql_streamer.events.debezium.types import BY_LOGICAL, BY_MODIFIER, render_unavailable
 
 _NO_MODIFIER, _OF_SOME_LENGTH = -1, 1 << 16 | 4
 """Modifiers of types. Those of numeric(1) are a decimal's, with a scale."""

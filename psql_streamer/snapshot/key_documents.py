@@ -169,7 +169,8 @@ def _make_numeric_reader(modifier: int) -> _Text:
 
     def read(written: bytes) -> str:
         text = _read_plain(written)
-        return text if text in _NOT_FINITE else _decode_decimal(text, scale)
+        # Where Debezium's decimal.handling.mode is double, a decimal is a number: its digits are no base64.
+        return text if written[:1] != b'"' or text in _NOT_FINITE else _decode_decimal(text, scale)
 
     return read
 

@@ -88,6 +88,11 @@ def test_zeros_that_a_key_of_debezium_does_not_say_make_no_other_key() -> None:
     assert {read_key_documents([key], [column], KeyForm.DEBEZIUM, 0)[0][0] for key in keys} <= {"1.50", "1.5"}
 
 
+@pytest.mark.parametrize("typmod", [-1, _NUMERIC_8_3])
+def test_a_decimal_that_debezium_wrote_as_a_number_is_read_as_its_digits(typmod: int) -> None:
+    assert read_key_documents([b'{"k":1234}'], [_column("k", "numeric", typmod)], KeyForm.DEBEZIUM, 0) == [("1234",)]
+
+
 @pytest.mark.parametrize(("kind", "typmod", "text"), [value[:3] for value in _VALUES])
 @pytest.mark.parametrize("form", ["event", "envelope", "flat"])
 def test_keys_of_other_formats_are_read_as_what_they_were_made_of(kind: str, typmod: int, text: str, form: str) -> None:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.events.addresses import merge_keys
+from psql_streamer.events.debezium.connect_type import ConnectType
 from psql_streamer.events.debezium.schemas import (
     render_envelope_schema,
     render_key_schema,
@@ -36,7 +37,7 @@ from psql_streamer.events.debezium.transactions import (
     render_ends,
     render_keys,
 )
-from psql_streamer.events.debezium.types import ConnectType, choose_connect_type, render_unavailable
+from psql_streamer.events.debezium.types import choose_connect_type, render_unavailable
 from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Piece, Render, join, render_name, render_quoted

@@ -7,7 +7,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from psql_streamer.events.debezium.types import Schema, add_optional, choose_connect_type
+from psql_streamer.events.debezium.connect_type import Schema
+from psql_streamer.events.debezium.types import add_optional, choose_connect_type
 from psql_streamer.model import OF_BINARY_LOGS, POSTGRESQL, Column, Relation, SourceInfo
 from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 

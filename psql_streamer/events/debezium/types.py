@@ -11,15 +11,22 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
-from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.events.debezium import value
-from psql_streamer.events.json.json_text import Piece, join, quote, render_quoted
+from psql_streamer.events.debezium.connect_type import (
+    POINT_SCHEMA,
+    ConnectType,
+    Schema,
+    make_named_schema,
+    make_value_render,
+)
+from psql_streamer.events.debezium.mysql_types import find_mysql_type
+from psql_streamer.events.json.json_text import Piece, join, render_quoted
 from psql_streamer.events.json.made import is_list, render_made_values
 from psql_streamer.events.json.nested import render_arrays
 from psql_streamer.events.json.values import render_values
@@ -29,24 +36,8 @@ from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID, OIDS
 from psql_streamer.pgtypes.modifiers import VARHDRSZ, decode_numeric_modifier
 
-Schema: TypeAlias = dict[str, Any]
-
 UNAVAILABLE = "__debezium_unavailable_value"
 """What stands for a TOASTed value that an update left alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectType:
-    """schema: Kafka Connect's, as its JSON converter writes it, without `optional` and `field`.
-
-    render: the JSON of a column of text forms; null for what the type cannot hold. text: JSON strings that stand for
-    such values in keys. distinct: what the text form looks like of values whose JSON no other value has; None: of all.
-    """
-
-    schema: Schema
-    render: Callable[[pa.Array], Piece]
-    text: Callable[[pa.Array], pa.Array] = quote
-    distinct: str | None = None
 
 
 def choose_connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool = False) -> ConnectType:
@@ -57,6 +48,8 @@ def choose_connect_type(kind: ColumnType, *, flat: bool = False, distinct: bool 
     """
     if isinstance(kind, ArrowType):
         return _build_arrow_type(kind.arrow)
+    if isinstance(kind, TextType) and (found := find_mysql_type(kind)) is not None:
+        return found
     form = kind.like if isinstance(kind, TextType) else kind
     known = form.known or BY_OID.get(form.oid)
     return _build_type(known, form.typmod, flat, distinct) if known else _STRING
@@ -202,23 +195,6 @@ _NULL = pa.scalar(None, pa.binary())
 # --- how columns are rendered
 
 
-def _make_value_render(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:
-    """Distinct values one by one."""
-
-    def render(values: pa.Array) -> Piece:
-        distinct = pc.dictionary_encode(values)
-        rendered = [_apply_to_bytes(function, text) for text in distinct.dictionary.to_pylist()]
-        return Piece(pa.array(rendered, pa.binary()).take(distinct.indices))
-
-    return render
-
-
-def _apply_to_bytes(function: Callable[[str], str | None], text: bytes) -> bytes | None:
-    """What is not UTF-8 (in a database with the encoding SQL_ASCII) stays as it is, as in every other text."""
-    rendered = function(text.decode("utf-8", "surrogateescape"))
-    return None if rendered is None else rendered.encode("utf-8", "surrogateescape")
-
-
 def _make_json_render(name: str) -> Callable[[pa.Array], Piece]:
     """What renders a type's values as the other formats do."""
     kind = PostgresType(OIDS[name])
@@ -251,13 +227,13 @@ def _make_cast_render(
         if cast.null_count == values.null_count:
             return Piece(digits)
         left = pc.and_(cast.is_null(), values.is_valid())
-        return Piece(pc.replace_with_mask(digits, left, _make_value_render(function)(values.filter(left)).values))
+        return Piece(pc.replace_with_mask(digits, left, make_value_render(function)(values.filter(left)).values))
 
     return render
 
 
 def _make_zoned_render(digits: int) -> Callable[[pa.Array], Piece]:
-    one_by_one = _make_value_render(partial(value.render_zoned_timestamp, digits=digits))
+    one_by_one = make_value_render(partial(value.render_zoned_timestamp, digits=digits))
 
     def render(values: pa.Array) -> Piece:
         plain = pc.match_substring_regex(values, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00$")
@@ -278,12 +254,8 @@ def _make_zoned_render(digits: int) -> Callable[[pa.Array], Piece]:
 # --- the table
 
 
-def _make_named_schema(kind: str, name: str, **more: Any) -> Schema:
-    return {"type": kind, "name": name, "version": 1, **more}
-
-
 def _make_string_type(name: str) -> ConnectType:
-    return ConnectType(_make_named_schema("string", name), render_quoted)
+    return ConnectType(make_named_schema("string", name), render_quoted)
 
 
 def _make_numeric_type(typmod: int) -> ConnectType:
@@ -299,14 +271,14 @@ def _make_numeric_type(typmod: int) -> ConnectType:
             "version": 1,
             "doc": "Variable scaled decimal",
         }
-        return ConnectType(schema, _make_value_render(value.render_variable_decimal))
+        return ConnectType(schema, make_value_render(value.render_variable_decimal))
     precision, scale = decode_numeric_modifier(typmod)
     schema = _make_decimal_schema(scale, {"connect.decimal.precision": str(precision)})
-    return ConnectType(schema, _make_value_render(partial(value.render_decimal, scale=scale)))
+    return ConnectType(schema, make_value_render(partial(value.render_decimal, scale=scale)))
 
 
 def _make_decimal_schema(scale: int, parameters: dict[str, str]) -> Schema:
-    return _make_named_schema(
+    return make_named_schema(
         "bytes", "org.apache.kafka.connect.data.Decimal", parameters={"scale": str(scale), **parameters}
     )
 
@@ -314,25 +286,25 @@ def _make_decimal_schema(scale: int, parameters: dict[str, str]) -> Schema:
 def _make_time_type(typmod: int) -> ConnectType:
     if 0 <= typmod <= 3:
         return ConnectType(
-            _make_named_schema("int32", "io.debezium.time.Time"), _make_value_render(value.render_time_millis)
+            make_named_schema("int32", "io.debezium.time.Time"), make_value_render(value.render_time_millis)
         )
-    return ConnectType(_make_named_schema("int64", "io.debezium.time.MicroTime"), _make_value_render(value.render_time))
+    return ConnectType(make_named_schema("int64", "io.debezium.time.MicroTime"), make_value_render(value.render_time))
 
 
 def _make_timestamp_type(typmod: int) -> ConnectType:
     if 0 <= typmod <= 3:
         return ConnectType(
-            _make_named_schema("int64", "io.debezium.time.Timestamp"), _make_value_render(value.render_timestamp_millis)
+            make_named_schema("int64", "io.debezium.time.Timestamp"), make_value_render(value.render_timestamp_millis)
         )
     return ConnectType(
-        _make_named_schema("int64", "io.debezium.time.MicroTimestamp"),
+        make_named_schema("int64", "io.debezium.time.MicroTimestamp"),
         _make_cast_render("timestamp", pa.int64(), value.render_timestamp),
     )
 
 
 def _make_timestamptz_type(typmod: int) -> ConnectType:
     digits = 6 if typmod < 0 else typmod
-    return ConnectType(_make_named_schema("string", "io.debezium.time.ZonedTimestamp"), _make_zoned_render(digits))
+    return ConnectType(make_named_schema("string", "io.debezium.time.ZonedTimestamp"), _make_zoned_render(digits))
 
 
 def _make_bit_type(typmod: int) -> ConnectType:
@@ -343,10 +315,10 @@ def _make_bit_type(typmod: int) -> ConnectType:
 def _make_varbit_type(typmod: int) -> ConnectType:
     """Bits does not say how many zeros a value begins with."""
     if typmod == 1:
-        return ConnectType({"type": "boolean"}, _make_value_render(value.render_bit))
+        return ConnectType({"type": "boolean"}, make_value_render(value.render_bit))
     length = str(typmod if typmod > 0 else 2**31 - 1)
-    schema = _make_named_schema("bytes", "io.debezium.data.Bits", parameters={"length": length})
-    return ConnectType(schema, _make_value_render(value.render_bits), _render_bit_constants, r"^1")
+    schema = make_named_schema("bytes", "io.debezium.data.Bits", parameters={"length": length})
+    return ConnectType(schema, make_value_render(value.render_bits), _render_bit_constants, r"^1")
 
 
 def _render_bit_constants(values: pa.Array) -> pa.Array:
@@ -357,28 +329,15 @@ def _render_bit_constants(values: pa.Array) -> pa.Array:
 def _make_vector_type(element: str) -> ConnectType:
     """Their elements are never null."""
     return ConnectType(
-        {"type": "array", "items": {"type": element, "optional": False}}, _make_value_render(value.render_vector)
+        {"type": "array", "items": {"type": element, "optional": False}}, make_value_render(value.render_vector)
     )
 
 
 def _make_enum_type(labels: tuple[str, ...]) -> ConnectType:
     return ConnectType(
-        _make_named_schema("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}), render_quoted
+        make_named_schema("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}), render_quoted
     )
 
-
-_POINT_SCHEMA: Schema = {
-    "type": "struct",
-    "fields": [
-        {"type": "double", "optional": False, "field": "x"},
-        {"type": "double", "optional": False, "field": "y"},
-        {"type": "bytes", "optional": True, "field": "wkb"},
-        {"type": "int32", "optional": True, "field": "srid"},
-    ],
-    "name": "io.debezium.data.geometry.Point",
-    "version": 1,
-    "doc": "Geometry (POINT)",
-}
 
 _TEXT: Schema = {"type": "string"}
 _STRING = ConnectType(_TEXT, render_quoted)
@@ -397,29 +356,29 @@ _AS_JSON = {
 BY_LOGICAL: dict[Logical, ConnectType] = {
     **{logical: ConnectType({"type": kind}, _make_json_render(name)) for logical, (kind, name) in _AS_JSON.items()},
     Logical.DATE: ConnectType(
-        _make_named_schema("int32", "io.debezium.time.Date"), _make_cast_render("date", pa.int32(), value.render_date)
+        make_named_schema("int32", "io.debezium.time.Date"), _make_cast_render("date", pa.int32(), value.render_date)
     ),
     Logical.FLOAT4: ConnectType({"type": "float"}, _make_float_render("float4")),
     Logical.FLOAT8: ConnectType({"type": "double"}, _make_float_render("float8")),
     Logical.HSTORE: ConnectType(
-        _make_named_schema("string", "io.debezium.data.Json"), _make_value_render(value.render_hstore)
+        make_named_schema("string", "io.debezium.data.Json"), make_value_render(value.render_hstore)
     ),
     Logical.INT2VECTOR: _make_vector_type("int16"),
     # '1 mon' would be '30 days 10:30:00'.
     Logical.INTERVAL: ConnectType(
-        _make_named_schema("int64", "io.debezium.time.MicroDuration"),
-        _make_value_render(value.render_interval),
+        make_named_schema("int64", "io.debezium.time.MicroDuration"),
+        make_value_render(value.render_interval),
         distinct=r"^(P[^YMT]*(T.*)?|-?\d+:.*)$",
     ),
     Logical.JSON: _make_string_type("io.debezium.data.Json"),
     Logical.LTREE: _make_string_type("io.debezium.data.Ltree"),
-    Logical.MONEY: ConnectType(_make_decimal_schema(2, {}), _make_value_render(value.render_money)),
+    Logical.MONEY: ConnectType(_make_decimal_schema(2, {}), make_value_render(value.render_money)),
     Logical.OIDVECTOR: _make_vector_type("int64"),
-    Logical.POINT: ConnectType(_POINT_SCHEMA, _make_value_render(value.render_point)),
+    Logical.POINT: ConnectType(POINT_SCHEMA, make_value_render(value.render_point)),
     # '13:00:00+01' would be '12:00:00+00', which PostgreSQL tells apart from it.
     Logical.TIMETZ: ConnectType(
-        _make_named_schema("string", "io.debezium.time.ZonedTime"),
-        _make_value_render(value.render_zoned_time),
+        make_named_schema("string", "io.debezium.time.ZonedTime"),
+        make_value_render(value.render_zoned_time),
         distinct=r"\+00$",
     ),
     Logical.TSVECTOR: _make_string_type("io.debezium.data.Tsvector"),

@@ -28,6 +28,9 @@ _POINT = re.compile(r"\((.+),(.+)\)")
 
 _INT_DIGITS = 4300
 
+_WKB_HEAD = 5
+"""Bytes in front of the coordinates of a point: the order of bytes, and its kind."""
+
 _DAY = 86_400_000_000
 _MONTH = 2_629_800_000_000  # 30.4375 days, a twelfth of 365.25
 
@@ -59,14 +62,17 @@ def render_timestamp_millis(value: str) -> str | None:
     return None if micros is None else str(micros // 1000)
 
 
-def render_zoned_timestamp(value: str, digits: int) -> str:
-    """ISO 8601 in UTC with so many digits of a second; the year as Java writes it: -0043 is 44 BC, +10000."""
+def render_zoned_timestamp(value: str, digits: int) -> str | None:
+    """ISO 8601 in UTC with so many digits of a second; the year as Java writes it: -0043 is 44 BC, +10000. None for
+    MySQL's zero timestamp."""
     if value in INFINITE_TIMESTAMPS:
         return render_text(value)
     found = _DATE.match(value)
     clock = _CLOCK.search(value)
     if not found or not clock:
         return render_text(value)
+    if found[2] == "00":
+        return None
     fraction = f".{clock[4] or '':0<6}"[: digits + 1] if digits else ""
     return f'"{_render_java_year(int(found[1]), value)}-{found[2]}-{found[3]}T{clock[0][:8]}{fraction}Z"'
 
@@ -149,7 +155,12 @@ def render_bit(value: str) -> str | None:
 def render_bits(value: str) -> str:
     """Debezium's Bits: little-endian bytes up to the last bit that is set, base64."""
     number = int(value or "0", 2)
-    return _render_base64(number.to_bytes((number.bit_length() + 7) // 8, "little"))
+    return render_base64(number.to_bytes((number.bit_length() + 7) // 8, "little"))
+
+
+def render_all_bits(value: str) -> str:
+    """The same of MySQL: as many bytes as the column has."""
+    return render_base64(int(value, 2).to_bytes((len(value) + 7) // 8, "little"))
 
 
 def render_point(value: str) -> str | None:
@@ -157,9 +168,33 @@ def render_point(value: str) -> str | None:
     found = _POINT.fullmatch(value)
     if not found:
         return None
-    x, y = map(_render_double, found.groups())
+    x, y = map(render_double, found.groups())
     binary = struct.pack("<BIdd", 1, 1, float(found[1]), float(found[2]))
-    return f'{{"x":{x},"y":{y},"wkb":{_render_base64(binary)},"srid":null}}'
+    return f'{{"x":{x},"y":{y},"wkb":{render_base64(binary)},"srid":null}}'
+
+
+def render_geometry_point(value: str) -> str:
+    """The same of a POINT of MySQL's, whose text form is a JSON object."""
+    srid, binary = _read_geometry(value)
+    x, y = struct.unpack_from("<dd" if binary[0] else ">dd", binary, _WKB_HEAD)
+    return f'{{"x":{x!r},"y":{y!r},"wkb":{render_base64(binary)},"srid":{srid}}}'
+
+
+def render_geometry(value: str) -> str:
+    """Debezium's Geometry, of MySQL's geometries of all kinds."""
+    srid, binary = _read_geometry(value)
+    return f'{{"wkb":{render_base64(binary)},"srid":{srid}}}'
+
+
+def _read_geometry(value: str) -> tuple[str, bytes]:
+    """Its reference system as JSON, null where there is none, and its well-known binary."""
+    found = json.loads(value)
+    return str(found["srid"] or "null"), base64.b64decode(found["wkb"])
+
+
+def render_floats(value: str) -> str:
+    """A VECTOR of MySQL's, whose text form is a JSON array."""
+    return f"[{','.join(map(render_double, value.strip('[]').split(',')))}]"
 
 
 def render_vector(value: str) -> str:
@@ -188,6 +223,8 @@ def _count_days(value: str) -> int | None:
     if not found:
         return None
     year, month, day = map(int, found.groups())
+    if not month or not day:
+        return None  # MySQL has such dates
     if value.endswith("BC"):
         year = 1 - year
     # Years that begin in March, so that a leap day is the last of one.
@@ -232,7 +269,7 @@ def _compute_unscaled(value: str, scale: int) -> int:
     return unscaled // 10**-scale if scale < 0 else unscaled
 
 
-def _render_double(value: str) -> str:
+def render_double(value: str) -> str:
     """With a point or an exponent, or a reader would take it for an integer; NaN and the infinities are strings."""
     if not value.lstrip("-")[0].isdigit():
         return render_text(value)
@@ -247,8 +284,9 @@ def _render_java_year(year: int, value: str) -> str:
 
 def _render_base64_number(number: int) -> str:
     size = (number if number >= 0 else ~number).bit_length() // 8 + 1
-    return _render_base64(number.to_bytes(size, "big", signed=True))
+    return render_base64(number.to_bytes(size, "big", signed=True))
 
 
-def _render_base64(data: bytes) -> str:
+def render_base64(data: bytes) -> str:
+    """A JSON string."""
     return f'"{base64.b64encode(data).decode()}"'
