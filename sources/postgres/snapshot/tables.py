@@ -23,6 +23,9 @@ _FILTERS_AND_LISTS, _GENERATED_COLUMNS = 150000, 180000
 """The releases (server_version_num) that brought row filters, column lists and FOR TABLES IN SCHEMA, and generated
 columns in the stream."""
 
+# It takes time in proportion to the tables. What it computes of each has such a high estimate that the planner takes
+# other paths for equal, also one that compares each table with all others, if they are sorted: so there is no ORDER BY.
+# IN is looked up in a hash table in a SELECT list, and joined, partition by partition, in WHERE.
 # A partition is streamed as the topmost of the tables above it that a publication streams with
 # publish_via_partition_root, and then only that publication's filters and lists count.
 _TABLES = """
@@ -44,10 +47,10 @@ WITH given AS (
     FROM asked a CROSS JOIN publication p
     CROSS JOIN LATERAL (
         SELECT p.puballtables OR (p.oid, a.oid) IN (SELECT publication, relation FROM member) AS itself,
-            CASE WHEN a.relispartition THEN p.puballtables OR EXISTS (
-                SELECT FROM pg_catalog.pg_partition_ancestors(a.oid) up
-                WHERE up.relid <> a.oid AND (p.oid, up.relid) IN (SELECT publication, relation FROM member)
-            ) ELSE false END AS above
+            CASE WHEN a.relispartition THEN p.puballtables OR coalesce((
+                SELECT bool_or((p.oid, up.relid) IN (SELECT publication, relation FROM member))
+                FROM pg_catalog.pg_partition_ancestors(a.oid) up WHERE up.relid <> a.oid
+            ), false) ELSE false END AS above
     ) listed
     WHERE CASE a.relkind WHEN 'p' THEN p.pubviaroot AND itself AND NOT above
         ELSE (itself OR above) AND NOT (p.pubviaroot AND above) END
@@ -103,7 +106,6 @@ LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND CASE c.relreplident
     ELSE false
 END
 WHERE {chosen}
-ORDER BY 2, 3
 """
 # Another one when ALTER TABLE has written the rows anew, as SET UNLOGGED and SET LOGGED do. VACUUM FULL, CLUSTER and
 # TRUNCATE keep the OID of the TOAST table (PostgreSQL source, finish_heap_swap in cluster.c); of a table without one
@@ -367,7 +369,12 @@ def _ask(
     query = _build_query(session.server_version, one=oid is not None, filters=filters)
     read = session.read_rows if oid is None else session.read_prepared_rows
     rows = read(query, list(publications), oid)
-    return [_make_table(row, resolve) for row in rows]
+    return [_make_table(row, resolve) for row in sorted(rows, key=_read_name)]
+
+
+def _read_name(row: tuple[Any, ...]) -> tuple[str, str]:
+    _, schema, table, *_ = row
+    return schema, table
 
 
 @cache
