@@ -22,6 +22,7 @@ Base = TypeVar("Base")
 PASSTHROUGH = "passthrough"
 """The handler name that stands for no handler at all."""
 
+_INSTALL = "run `pip install .` in its folder, with the Python that runs it"
 _CLASS_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -76,6 +77,8 @@ def _look_up_entry_point(kind: Kind, name: str) -> EntryPoint:
     if _CLASS_PATH.fullmatch(name):
         return EntryPoint(name, name, kind.group)
     found = _read_entry_points(kind).get(name, ())
+    if not found and not _read_entry_points(kind):
+        raise NameRefused(f"cannot be found, as no {kind} can: psql-streamer is not installed here: {_INSTALL}")
     if not found:
         raise NameRefused(f"is not a known {kind}{_suggest_name(kind, name)}")
     if len(found) > 1:

@@ -25,6 +25,9 @@ def find_unreadable(named: Mapping[str, str | None]) -> Iterator[str]:
         if not path:
             continue
         try:
+            if Path(path).is_fifo():  # opening it would wait for a writer
+                yield f"{name} names a pipe, which can be read once only: name a file"
+                continue
             Path(path).open("rb").close()
         except IsADirectoryError:
             yield f"{name} names a folder: name a file"

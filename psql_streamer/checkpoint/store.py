@@ -443,6 +443,11 @@ class Store:
     def _make_unusable_error(self, error: lmdb.Error) -> StoreError:
         if isinstance(error, lmdb.MapFullError):
             return StoreError(f"lmdb: {self._path} is full", "raise lmdbMapSize")
+        if isinstance(error, lmdb.MemoryError):
+            return StoreError(
+                f"lmdb: {self._path} cannot be mapped: no {self._map_size:,} bytes of address space are given",
+                "raise the limit (ulimit -v, LimitAS of systemd), or lower lmdbMapSize",
+            )
         if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.CorruptedError):
             return StoreError(
                 f"lmdb: {self._path} is not an LMDB file of this service",

@@ -11,6 +11,7 @@ import tomli
 
 from psql_streamer.config.document import Document, KeyPath, list_leaves, show_path
 from psql_streamer.config.problems import Problems
+from psql_streamer.config.small_files import read_small_file
 from psql_streamer.errors import ConfigError
 from psql_streamer.redaction import is_secret
 
@@ -18,13 +19,15 @@ from psql_streamer.redaction import is_secret
 _EXPANSION = re.compile(r"\$?\$\{([^}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _DEEPEST_SECTION = 50
+_MOST_BYTES_OF_CONFIG, _MOST_BYTES_OF_VALUE = 16 << 20, 1 << 20
+"""Of a configuration, and of a file that a value names."""
 _DECLARED_TWICE = re.compile(r"Cannot declare (\(.*\)) twice")
 
 
 def read(path: Path) -> Document:
     """The file as it is written; ConfigError when it cannot be read or is not TOML."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_small_file(path, _MOST_BYTES_OF_CONFIG).decode("utf-8-sig")
     except OSError as error:
         reason = (error.strerror or "cannot be opened").lower()
         raise ConfigError([f"{path}: cannot be read: {reason}: name the file with -config FILE"]) from error
@@ -90,7 +93,7 @@ def _expand_value(document: Document, path: KeyPath, value: str, environ: Mappin
 
 def _read_file(name: str, path: KeyPath, problems: Problems) -> str:
     try:
-        return Path(name).read_text(encoding="utf-8").rstrip("\r\n")
+        return read_small_file(Path(name), _MOST_BYTES_OF_VALUE).decode().rstrip("\r\n")
     except OSError as error:
         problems.add(path, f"${{file:{name}}} cannot be read: {(error.strerror or 'cannot be opened').lower()}")
     except UnicodeDecodeError:

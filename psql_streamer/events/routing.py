@@ -23,6 +23,7 @@ _RESERVED = {"__consumer_offsets", "__transaction_state", "__share_group_state",
 
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_SHOWN = 80
 _SOURCE = ("source",)
 _TABLE = (*_SOURCE, "schema", "table")
 _REMEDY = "give it a topic of its own under tableTopicMapping, or leave it out with excludeTables"
@@ -131,6 +132,11 @@ def is_topic(name: str) -> bool:
     return not _ILLEGAL.search(name) and _is_allowed(name)
 
 
+def _shorten(text: str) -> str:
+    """As a message may show what somebody wrote."""
+    return text if len(text) <= MAX_TOPIC_LENGTH else f"{text[:_SHOWN]}... ({len(text):,} characters)"
+
+
 def _is_allowed(topic: str) -> bool:
     """Whether a client may write to a topic of this name, whose characters are legal."""
     return 0 < len(topic) <= MAX_TOPIC_LENGTH and topic not in (".", "..") and topic not in _RESERVED
@@ -172,10 +178,14 @@ class _Template:
         unknown = [name for name in self._names if name not in allowed]
         if unknown:
             choices = ", ".join(f"{{{name}}}" for name in allowed) or "none"
-            raise ValueError(f'{rule}: "{text}" holds the placeholder {{{unknown[0]}}}; allowed here: {choices}')
+            raise ValueError(
+                f'{rule}: "{_shorten(text)}" holds the placeholder {{{_shorten(unknown[0])}}}; allowed here: {choices}'
+            )
         literal = _PLACEHOLDER.sub("", text)
         if _ILLEGAL.search(literal) or len(literal) > MAX_TOPIC_LENGTH or not (self._names or _is_allowed(text)):
-            raise ValueError(f'{rule}: "{text}" is not a topic: letters, digits, ".", "_", "-", at most 249 of them')
+            raise ValueError(
+                f'{rule}: "{_shorten(text)}" is not a topic: letters, digits, ".", "_", "-", at most 249 of them'
+            )
 
     def render(self, values: Mapping[str, str]) -> _Rendered:
         used = tuple(values[name] for name in self._names)

@@ -35,6 +35,9 @@ def _check_address(host: str) -> str:
     found = re.fullmatch(r"[^\s,/]+:(\d{1,5})", host)
     if not found or not 0 < int(found[1]) < 1 << 16:
         raise ValueError('is not "host:port"')
+    name = host.removesuffix(f":{found[1]}")
+    if ":" in name.rpartition("://")[2] and not name.endswith("]"):
+        raise ValueError(f'is not "host:port": an IPv6 address stands in brackets: "[{name}]:{found[1]}"')
     return host
 
 

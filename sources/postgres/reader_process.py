@@ -39,6 +39,15 @@ class ReceivedBlock(NamedTuple):
     size: int
 
 
+def _start_process(descriptor: int) -> subprocess.Popen[bytes]:
+    command = launcher.make_command("sources.postgres.reader_program", str(descriptor))
+    try:
+        return subprocess.Popen(command, pass_fds=[descriptor], stdin=subprocess.DEVNULL)  # noqa: S603 - our own module
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        what = f"the reader process cannot be started with {command[0]}: {(error.strerror or '').lower()}"
+        raise SourceUnavailable(what, "put that Python back, or install the service anew and restart it") from None
+
+
 class ReaderProcess:
     """Begins to stream when it is made. `interrupt` and `send_command` are for any thread, the rest is for one.
 
@@ -51,11 +60,7 @@ class ReaderProcess:
         self._is_interrupted = False
         with theirs, contextlib.ExitStack() as unless_it_starts:
             unless_it_starts.enter_context(self._socket)
-            self.process = subprocess.Popen(  # noqa: S603 - our own module, our own interpreter
-                launcher.make_command("sources.postgres.reader_program", str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+            self.process = _start_process(theirs.fileno())
             unless_it_starts.pop_all()
         with contextlib.suppress(OSError):  # of a process that has ended already
             self._socket.sendall(settings.encode_line())

@@ -35,6 +35,17 @@ def test_without_a_usable_java_the_error_says_what_was_seen_and_how_to_install_o
         find_java()
 
 
+def test_a_java_without_memory_for_its_machine_is_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "Error occurred during initialization of VM\\nCould not allocate compressed class space"
+    home = fake_jdk(tmp_path, "17")
+    (home / "bin" / "java").write_text(f"#!/bin/sh\nprintf '{lines}\\n'; exit 1\n")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(StreamerError, match=r"java does not start: Could not allocate.*: raise the limit of memory"):
+        find_java()
+
+
 def fake_jdk(folder: Path, version: str) -> Path:
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)

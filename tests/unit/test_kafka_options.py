@@ -20,6 +20,8 @@ from tests.kafka_sinks import options
     [
         ({"kafka": {"sasl.passwort": "geheim"}}, 'No such configuration property: "sasl.passwort"'),
         ({"hosts": ["nowhere"]}, "host:port"),
+        ({"hosts": ["::1:9092"]}, r'IPv6 address stands in brackets: "\[::1\]:9092"'),
+        ({"topicPrefix": "x" * 3000}, r"x{80}\.\.\. (3,017 characters"),
         (
             {"kafka": {"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}},
             r'kafka\."ssl\.ca\.location" names a file that cannot be read: no such file or directory',

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import errno
+import fcntl
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +20,6 @@ from psql_streamer.shortage import explain_shortage
     ("error", "remedy"),
     [
         (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
-        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "TasksMax"),
         (RuntimeError("can't start new thread"), "TasksMax"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "ulimit -v"),
         (MemoryError(), "ulimit -v"),
@@ -31,6 +33,26 @@ def test_a_part_that_lacks_something_of_the_machine_ends_the_service_with_the_li
     lifecycle.fail("source.db1", error)
     assert str(lifecycle.failure).startswith("source.db1: no ")
     assert remedy in str(lifecycle.failure)
+
+
+def test_a_process_that_cannot_be_started_is_one_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack_processes(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "_USE_POSIX_SPAWN", False)
+    monkeypatch.setattr(subprocess, "_USE_VFORK", False)
+    monkeypatch.setattr(subprocess, "_fork_exec", lack_processes)
+    with pytest.raises(BlockingIOError) as caught:
+        subprocess.run(["true"])
+    assert "TasksMax" in str(explain_shortage(caught.value))
+
+
+def test_a_lock_that_somebody_else_has_is_none_of_the_machine(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as one, (tmp_path / "lock").open("w") as other:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError) as caught:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert explain_shortage(caught.value) is None
 
 
 @pytest.mark.parametrize(

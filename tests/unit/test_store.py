@@ -673,3 +673,9 @@ def test_a_version_that_knows_no_snapshots_reads_and_writes_a_file_with_requests
     store.open()
     assert len(store.read_snapshots("shop")) == 2
     store.close()
+
+
+def test_a_map_for_which_there_is_no_address_space_names_the_limit_and_not_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "positions.lmdb"
+    with pytest.raises(StoreError, match=r"no 4,611,686,018,427,387,904 bytes of address space .*or lower lmdbMapSize"):
+        Store(path, map_size=1 << 62).open()
