@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from psql_streamer.snapshot.key_check import KeyCheck
-from psql_streamer.snapshot.table_runs import TableRun, TableRuns
+from psql_streamer.snapshot.table_runs import TableRun, TableRuns, Untold
 from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableRequest, TableState, Wanted
 
 _MOST_ENDED_IN_STATUS = 5
@@ -36,6 +36,7 @@ class SnapshotRun:
     seconds: float = 0.0
     reason: str = ""
     check: KeyCheck | None = None
+    untold: Untold = field(default_factory=Untold)
     rates: Rate = field(default_factory=lambda: Rate())
 
     @property
@@ -119,7 +120,14 @@ class SnapshotRun:
             "seconds": round(self.seconds, 1),
             "reason": self.reason,
             **({} if self.check is None else {"check": self.check.encode()}),
+            **self._encode_untold(),
         }
+
+    def _encode_untold(self) -> dict[str, Any]:
+        untold = self.untold
+        if self.state.ended and self.tables is not None and not untold.tables:
+            untold = self.tables.count_untold()
+        return {"untold": list(untold)} if untold.tables else {}
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> SnapshotRun:
@@ -137,7 +145,16 @@ class SnapshotRun:
             data["seconds"],
             data["reason"],
             KeyCheck.decode(data["check"]) if "check" in data else None,
+            Untold(*data.get("untold", ())),
         )
+
+    def _describe_end(self) -> str:
+        """The reason, and that not all tables are listed any more."""
+        if not self.untold.tables:
+            return self.reason
+        told = 0 if self.tables is None else len(self.tables)
+        listed = f"{told:,} of its {told + self.untold.tables:,} tables are still listed"
+        return f"{self.reason}; {listed}" if self.reason else listed
 
     def show(self, now: float, state: SnapshotState, waits_for: str) -> SnapshotProgress:
         """For people. now: of the clock that Rate was told. state: what it counts as. waits_for: if for anything."""
@@ -151,14 +168,14 @@ class SnapshotRun:
             [table.show() for table in tables],
             self.on_demand,
             self.asked_at,
-            sum(table.rows for table in tables),
-            sum(table.chunks for table in tables),
+            self.untold.rows + sum(table.rows for table in tables),
+            self.untold.chunks + sum(table.chunks for table in tables),
             self.stale,
             self.read_again,
             self.seconds,
             rate,
             sum(left) / rate if rate and known and self.check is None else None,
-            waits_for or self.reason,
+            waits_for or self._describe_end(),
             None if self.check is None else self.check.show(),
         )
 

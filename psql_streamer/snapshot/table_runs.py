@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 from psql_streamer.model import Relation
 from psql_streamer.snapshot.changed_keys import decode_key, describe_key
@@ -129,6 +129,15 @@ class TableRun:
         )
 
 
+class Untold(NamedTuple):
+    """The tables of a snapshot that has ended of which the position has nothing but this: how many, and what was given
+    of them."""
+
+    tables: int = 0
+    rows: int = 0
+    chunks: int = 0
+
+
 class TableRuns(Sequence[TableRun]):
     """The tables of a snapshot, in their order, each with a name of its own.
 
@@ -138,6 +147,7 @@ class TableRuns(Sequence[TableRun]):
 
     def __init__(self, tables: Iterable[TableRun]) -> None:
         self._every = list(tables)
+        self._untold: Untold | None = None
         self._places = {table.table: place for place, table in enumerate(self._every)}
         # Tables without a key come first: the stream waits for them.
         first = sorted(self._every, key=lambda table: not table.keyless)
@@ -212,6 +222,15 @@ class TableRuns(Sequence[TableRun]):
             self._encoded[self._places[table.table]] for table in _select_most_telling(self._every)
         ]
         return self._told_behind_end
+
+    def count_untold(self) -> Untold:
+        """What `encode` leaves out behind the end."""
+        if self._untold is None:
+            told = {table.table for table in _select_most_telling(self._every)}
+            left_out = [table for table in self._every if table.table not in told]
+            rows, chunks = sum(table.rows for table in left_out), sum(table.chunks for table in left_out)
+            self._untold = Untold(len(left_out), rows, chunks)
+        return self._untold
 
     def _settle(self, table: TableRun) -> None:
         self._waiting.pop(table.table, None)
