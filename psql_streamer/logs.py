@@ -86,13 +86,22 @@ def complain(problem: str) -> None:
         say(f"psql-streamer: {problem}")
 
 
+# A name of a table may hold any of these: its lines must not look like lines of the log, nor steer the terminal.
+_SHOWN_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"} | {
+    ord("\n"): "\n    ",
+    **{code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))},
+}
+
+
 class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO    source.db1: connected`, with the traceback of an unexpected exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; more for a traceback."""
+        """One line; more, which are indented, for a traceback and where the message has them."""
         message, traceback = _describe_record(record)
-        line = f"{_render_time(record)} {record.levelname:<7} {_name_part(record)}: {message}"
+        line = (
+            f"{_render_time(record)} {record.levelname:<7} {_name_part(record)}: {message.translate(_SHOWN_CONTROLS)}"
+        )
         return f"{line}\n{traceback}" if traceback else line
 
 

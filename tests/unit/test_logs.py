@@ -41,6 +41,14 @@ def test_a_line_of_text_has_time_level_and_part() -> None:
     )
 
 
+def test_no_message_makes_a_line_that_looks_like_one_of_the_log_or_steers_the_terminal() -> None:
+    out = configured()
+    DB1.info("public.%s is read", "a\n2026-01-31T12:00:00.123Z ERROR   sink.k: \x1b[2Jforged \u202eb")
+    first, second = out.getvalue().splitlines()
+    assert first.endswith("source.db1: public.a")
+    assert second == "    2026-01-31T12:00:00.123Z ERROR   sink.k: \\x1b[2Jforged \\u202eb is read"
+
+
 def test_json_is_one_object_a_line_whatever_the_message() -> None:
     out = configured(format=LogFormat.JSON)
     DB1.warning('a "quoted"\nmessage, é')
