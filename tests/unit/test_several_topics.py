@@ -96,6 +96,12 @@ def test_a_route_without_a_key_is_keyed_as_the_section_says() -> None:
     assert keys(found, "by-customer") == [("I", {"customer": "ann"})]
 
 
+@pytest.mark.parametrize("form", ["event", "envelope", "debezium", "flat"])
+def test_a_key_has_its_columns_in_the_order_in_which_they_are_named(form: str) -> None:
+    found = encoder([Route("a")], form, key=("note", "id")).encode(batch(CREATED, full=False))
+    assert found.keys.to_pylist() == [b'{"note":"x","id":1}']
+
+
 def test_topics_with_the_same_key_hold_the_same_bytes() -> None:
     found = encoder([Route("a"), Route("b"), Route("c", ("id",))]).encode(batch(CREATED, full=False))
     assert [found.topic_names[at] for at in found.topics] == ["a", "b", "c"]
