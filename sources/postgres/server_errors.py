@@ -86,6 +86,9 @@ _SPLIT_PASSWORD = re.compile(r"[a-z]+://[^/?]*@[^/?]*@|[a-z]+://[^/?]*/[^?]*@")
 _NOT_SHOWN = "what libpq says of it may hold a part of the password and is not shown"
 _ENCODING = "and write in a password / as %2F, @ as %40"
 
+_TEMPORARY_FILES = "temp_file_limit"
+"""A setting, which is not translated either: its limit has the SQLSTATE of that of slots."""
+
 _POSITION = {
     _NOT_AS_NEEDED: "the slot cannot be used as it is: see pg_replication_slots (wal_status, invalidation_reason)",
     "58P01": "WAL that the slot needs is gone",
@@ -127,6 +130,8 @@ def from_fields(fields: Mapping[str, str]) -> SourceError:
         return SourceUnavailable(message, hint)
     if code == _NOT_AS_NEEDED and "wal_level" in message:  # a standby decodes what its primary has written
         return SourceRefused(message, hint or "set wal_level = logical on the primary and restart it")
+    if _TEMPORARY_FILES in message:
+        return SourceRefused(message, hint or f"raise it for the role: ALTER ROLE ... SET {_TEMPORARY_FILES} = ...")
     if code == SLOT_IN_USE:
         return SlotInUse(message, "stop the other consumer, or set replicationSlot to another name")
     if code == _MISSING:

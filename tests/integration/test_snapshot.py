@@ -470,6 +470,55 @@ def test_a_stop_while_tables_without_a_key_are_read_begins_with_another_slot(dat
     assert count == 1001
 
 
+@pytest.mark.behaviour("N5")
+def test_whoever_waits_for_the_lock_of_a_table_without_a_key_does_not_hold_up_its_reading(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE keyless (v int); CREATE TABLE other (v int); CREATE PUBLICATION p FOR TABLE keyless, other;"
+        "INSERT INTO keyless SELECT i FROM generate_series(1, 1000) i; INSERT INTO other VALUES (1)"
+    )
+
+    altered: list[int] = []
+
+    def alter(_: threading.Event) -> None:
+        try:
+            altered.append(database.execute("SET lock_timeout = '10s'; ALTER TABLE keyless ADD w int; TRUNCATE other"))
+        except psycopg2.errors.LockNotAvailable:
+            altered.append(0)
+
+    consumer = started(database, chunkRows=100, chunkBytes=3000)  # what may be held is less than the table
+    try:
+        with run_beside(alter):
+            wait_for(lambda: bool(database.query("SELECT FROM pg_locks WHERE NOT granted")), "ALTER TABLE to wait")
+            while not altered:
+                consumer.read()
+        assert altered != [0], "it waits for the snapshot, and the snapshot for it"
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 1001
+
+
+@pytest.mark.behaviour("N5")
+def test_a_session_that_ends_while_it_reads_a_table_without_a_key_costs_and_repeats_no_row(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE keyless (v int); CREATE PUBLICATION p FOR TABLE keyless;"
+        "INSERT INTO keyless SELECT i FROM generate_series(1, 1000) i"
+    )
+    consumer = started(database, chunkRows=100, chunkBytes=3000)
+    try:
+        while not consumer.fold.reads:
+            consumer.read()
+        database.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name = 'psql-streamer snapshot' AND state = 'idle in transaction'"
+            " AND backend_xmin IS NOT NULL"
+        )
+        consumer.until_done()
+    finally:
+        consumer.source.stop()
+    assert consumer.fold.reads == 1000
+
+
 @pytest.mark.parametrize("given", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_tables_without_a_key_are_read_anew_when_their_session_ends(database: Database, given: bool) -> None:
     database.execute(

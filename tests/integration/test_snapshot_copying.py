@@ -6,10 +6,12 @@ import threading
 import time
 
 import numpy as np
+import psycopg2
 import pytest
 from psycopg2.extensions import make_dsn
 
 from psql_streamer.errors import SourceError, SourceUnavailable
+from sources.postgres.server_errors import from_psycopg2
 from sources.postgres.snapshot import copying
 from sources.postgres.snapshot.copying import ChunkTooSlow, LockNotFree, TableRefused
 from sources.postgres.snapshot.tables import describe_shape
@@ -124,7 +126,8 @@ def test_n15_pages_are_read_in_pieces_of_rows_and_bytes_within_one_exported_snap
         (part,) = table.parts
         assert part.pages > 10
         cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()")
-        copying.begin_in(reader.connection, cursor.fetchall()[0][0])
+        copying.begin_under_locks(reader.connection, table.name, 10)
+        copying.see_snapshot(reader.connection, cursor.fetchall()[0][0])
         database.execute("UPDATE t SET v = v || 'y' WHERE id % 2 = 0; DELETE FROM t WHERE id % 3 = 0")
         for pieces in ([(0, None)], [(0, 3), (4, 7), (8, None)], [(0, part.pages), (part.pages + 1, None)]):
             for rows, most_bytes in ((1000, EVERY_BYTE), (7, EVERY_BYTE), (1000, 3000), (1000, 1)):
@@ -292,3 +295,11 @@ def test_the_session_says_who_it_is_and_a_connection_that_is_gone_is_unavailable
         copying.end(reader.connection)  # what the server said is told already, and not hidden by another error
     with pytest.raises(SourceError):
         copying.connect_reader(make_dsn(database.dsn, dbname="no_such_database"), 5.0)
+
+
+def test_a_limit_of_temporary_files_that_a_query_exceeds_is_named(database: Database) -> None:
+    """The server gives it the SQLSTATE of too many replication slots."""
+    sort = "SET temp_file_limit = 0; SET work_mem = '64kB'; SELECT i FROM generate_series(1, 100000) i ORDER BY -i"
+    with pytest.raises(psycopg2.errors.ConfigurationLimitExceeded) as raised:
+        database.query(sort)
+    assert "raise it for the role: ALTER ROLE ... SET temp_file_limit" in str(from_psycopg2(raised.value, database.dsn))

@@ -140,14 +140,25 @@ def begin(connection: Connection, table: SnapshotTable, lock_timeout: float, sta
     return Fence(int(xmin), int(xmax), tuple(map(int, filter(None, running.split(",")))), int(lsn), int(at_us))
 
 
-def begin_in(connection: Connection, exported_snapshot: str, statement_timeout: float = 0.0) -> None:
-    """Begin a transaction in a snapshot that another session exported and still holds."""
+def begin_under_locks(connection: Connection, names: str, lock_timeout: float) -> None:
+    """Begin a transaction that sees nothing yet, and lock tables in it. names: as LOCK TABLE has them; empty for none.
+
+    lock_timeout: seconds. LockNotFree, SourceError; the transaction is over then.
+    """
     with _roll_back_on_error(connection), connection.cursor() as cursor:
         cursor.execute(
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
-            f"SET TRANSACTION SNAPSHOT {_quote_literal(connection, exported_snapshot)};"
-            f"SET LOCAL statement_timeout = {_to_milliseconds(statement_timeout)};"
-            f"SAVEPOINT {_SAVEPOINT}"
+            f"SET LOCAL lock_timeout = {_to_milliseconds(lock_timeout)};"
+            # It takes no snapshot of its own (PostgreSQL documentation, "LOCK").
+            + (f"LOCK TABLE {names} IN ACCESS SHARE MODE" if names else "")
+        )
+
+
+def see_snapshot(connection: Connection, exported_snapshot: str) -> None:
+    """From now on the transaction of begin_under_locks sees what another session exported and still holds."""
+    with _roll_back_on_error(connection), connection.cursor() as cursor:
+        cursor.execute(
+            f"SET TRANSACTION SNAPSHOT {_quote_literal(connection, exported_snapshot)}; SAVEPOINT {_SAVEPOINT}"
         )
 
 

@@ -15,7 +15,7 @@ import psycopg2
 import psycopg2.extensions
 import pyarrow as pa
 
-from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.errors import SourceRefused
 from psql_streamer.snapshot.changed_keys import decode_key, join_row_keys
 from psql_streamer.snapshot.delivered import Delivered
 from psql_streamer.snapshot.fence import Fence
@@ -37,7 +37,6 @@ from sources.postgres.snapshot.copying import (
     TableRefused,
     ValueRefused,
     begin,
-    begin_in,
     connect_reader,
     end,
     read_chunk,
@@ -47,6 +46,7 @@ from sources.postgres.snapshot.copying import (
 )
 from sources.postgres.snapshot.hidden import find_hidden_xids
 from sources.postgres.snapshot.keyless import KeylessTables
+from sources.postgres.snapshot.keyless_readers import StateLost
 from sources.postgres.snapshot.likenesses import list_likenesses
 from sources.postgres.snapshot.partitions import KnownPartitions, may_have_rows_before
 from sources.postgres.snapshot.requests import find_keys_refusal, plan_tables
@@ -140,7 +140,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
                 case Plan(run):
                     self._plan(run, asking)
                 case Read() if task.table.keyless:
-                    self._read_keyless(task, connection)
+                    self._read_keyless(task)
                 case Read():
                     self._read(task, connection, asking, stopping)
                 case Check():
@@ -338,7 +338,7 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
                 self._writers[place] = left
         return left
 
-    def _read_keyless(self, task: Read, connection: psycopg2.extensions.connection) -> None:
+    def _read_keyless(self, task: Read) -> None:
         """The next rows of a table without key, in the snapshot of the slot. Their order there stands for a key."""
         keyless = self._keyless
         if keyless is None:
@@ -347,16 +347,12 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
         part, place, number = _decode_place(task.after)
         most_rows, most_bytes = self._options.snapshot.chunk_rows, self._options.snapshot.chunk_bytes
         try:
-            begin_in(connection, keyless.snapshot)
-        except TableRefused as error:
-            what = "the session that held the state of tables without a key has ended"
-            self._schedule.break_off(what)
-            raise SourceUnavailable(what) from error
-        try:
-            of = table.parts[part]
-            chunk = read_pages(connection, table, of, 0, None, task.table.where, most_rows, most_bytes, place)
-        finally:
-            end(connection)
+            with keyless.lend_reader() as reader:
+                of = table.parts[part]
+                chunk = read_pages(reader, table, of, 0, None, task.table.where, most_rows, most_bytes, place)
+        except StateLost as error:
+            self._schedule.break_off(str(error))
+            raise
         keys = pa.array(range(number, number + chunk.rows)).cast(pa.string()).cast(pa.binary())
         fence = Fence(0, 0, (), 0, time.time_ns() // 1000)
         if chunk.complete:
