@@ -34,6 +34,9 @@ log = logging.getLogger("psql_streamer.pipeline")
 MOST_ENDED = 20
 """How many snapshots of a source are remembered after their end."""
 
+_MOST_ASKED_NAMED = 10
+"""In a line of the log."""
+
 _REVIEW_SECONDS = 20.0
 """The time that a source may take to say whether it can take a snapshot."""
 
@@ -142,8 +145,7 @@ class SnapshotRequests:
             # Two of the same instant keep their order.
             request = make_request(tables, taken, not_before=last + 1e-6, keys=keys)
             self._remember(StoredSnapshot(request))
-        names = ", ".join(table.table for table in tables) or "all tables"
-        names = names if keys is None else f"keys of {names}"
+        names = _name_tables(tables) if keys is None else f"keys of {_name_tables(tables)}"
         log.info("source.%s: snapshot %s was asked for: %s", self._part.name, request.id, names)
         return self.find(request.id)
 
@@ -238,9 +240,9 @@ class SnapshotRequests:
                 continue
             found = find_overlap([table.table for table in tables], [table.table for table in progress.tables])
             if found is not None:
-                raise SnapshotConflict(
-                    f"table {found} is in snapshot {progress.id}, which has not ended", "wait for it, or cancel it"
-                )
+                what = f"table {found} is in snapshot {progress.id}"
+                what = f"all tables are in snapshot {progress.id}" if found == "*" else what
+                raise SnapshotConflict(f"{what}, which has not ended", "wait for it, or cancel it")
 
     def _merge_stored(self, progress: SnapshotProgress, stored: StoredSnapshot | None) -> KnownSnapshot:
         if stored is None:
@@ -260,6 +262,13 @@ class SnapshotRequests:
             request.id, state, tables, on_demand=True, asked_at=request.asked_at, reason=reason, keys=keys
         )
         return KnownSnapshot(self._part.name, progress, request.tables, request.wanted)
+
+
+def _name_tables(tables: Sequence[TableRequest]) -> str:
+    """The first ones: there may be thousands."""
+    left = len(tables) - _MOST_ASKED_NAMED
+    more = f" and {left} more" if left > 0 else ""
+    return ", ".join(one.table for one in tables[:_MOST_ASKED_NAMED]) + more or "all tables"
 
 
 def _as_told(stored: StoredSnapshot) -> SnapshotRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from sources.other_server import LOOKS_IN_VAIN, STREAM_IS_NOT_THERE, WATCH_SESSI
 from sources.postgres.catalog import Catalog, Session
 from sources.postgres.standby_slots import describe_held_back
 from sources.watch_thread import WatchThread
+
+log = logging.getLogger(__name__)
 
 _SERVER_LOOK_SECONDS = 5.0
 """Between two questions, and before the next attempt to connect to a server that refused a session."""
@@ -35,6 +38,11 @@ WHERE pid = %s AND coalesce(extract(epoch FROM backend_start)::text, '') = %s
 # InvalidatePossiblyObsoleteSlot in slot.c). A walsender that cannot send does not end. Of a slot in use it says
 # `unreserved` also then.
 _GIVES_SLOT_UP = "SELECT FROM pg_replication_slots WHERE active_pid = %s AND wal_status IN ('unreserved', 'lost')"
+
+_SLOT_IN_DANGER = (
+    "the slot keeps more WAL than max_slot_wal_keep_size, and a checkpoint may give it up at any time: "
+    "look at what the sinks wait for, or raise that setting and reload it"
+)
 
 _IDLE_WAIT_TYPES = {"Activity", "Client"}
 """Types of wait events of a walsender that waits for WAL, or for its peer to read (PostgreSQL documentation, "Wait
@@ -68,7 +76,7 @@ class ServerWatch:
         self.sent_all = self._has_looked = False
         self._walsender, self._cluster, self._slot = (0, ""), "", ""
         self._at_work = self._trouble = ""
-        self._holds_back = False
+        self._holds_back = self._slot_in_danger = False
         self._looks_in_vain = 0  # one after the other, without the walsender
         self._answered_at = 0.0
         self._thread = WatchThread(self._run)
@@ -135,12 +143,19 @@ class ServerWatch:
         self.timeline = session.read_timeline()
         self.sent_all = self.sent_all or wait_event == _WAITS_FOR_WAL
         self._trouble = ""
-        if session.read_rows(_GIVES_SLOT_UP, self._walsender[0]):
-            self._trouble = (
-                "the slot keeps more WAL than max_slot_wal_keep_size, and a checkpoint may give it up at any time: "
-                "look at what the sinks wait for, or raise that setting and reload it"
-            )
+        gives_slot_up = bool(session.read_rows(_GIVES_SLOT_UP, self._walsender[0]))
+        if gives_slot_up:
+            self._trouble = _SLOT_IN_DANGER
             self._on_giving_up()
+        self._log_slot(gives_slot_up)
+
+    def _log_slot(self, in_danger: bool) -> None:
+        """Once when it begins, and once when it is over."""
+        if in_danger and not self._slot_in_danger:
+            log.warning('slot "%s": %s', self._slot, _SLOT_IN_DANGER)
+        elif self._slot_in_danger and not in_danger:
+            log.info('slot "%s" keeps less WAL than max_slot_wal_keep_size again', self._slot)
+        self._slot_in_danger = in_danger
 
     def _look_elsewhere(self, session: Session) -> None:
         """At a server that does not have the walsender: where its WAL ends says nothing of the stream."""

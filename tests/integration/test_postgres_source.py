@@ -337,7 +337,7 @@ def test_a_server_shuts_down_though_nobody_takes_what_it_sends(own_postgres: Emb
 
 @pytest.mark.behaviour("O4")
 def test_a_checkpoint_that_gives_up_a_slot_ends_though_nobody_takes_what_its_walsender_sends(
-    own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+    own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(postgres_source, "_UNREAD_SECONDS", 0.5)
@@ -354,6 +354,8 @@ def test_a_checkpoint_that_gives_up_a_slot_ends_though_nobody_takes_what_its_wal
         database.execute("SET statement_timeout = '30s'; CHECKPOINT")
         with pytest.raises(SourceUnavailable, match="more WAL than max_slot_wal_keep_size, and its stream is not"):
             read_all(source, database)
+        said = 'slot "s_postgres": the slot keeps more WAL than max_slot_wal_keep_size'
+        assert [message.startswith(said) for message in caplog.messages if "max_slot_wal" in message] == [True]
         with pytest.raises(PositionRefused, match="was invalidated"):
             source.start(position)
 

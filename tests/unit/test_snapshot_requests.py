@@ -107,6 +107,28 @@ def test_a_request_is_on_disk_and_told_to_the_source_when_it_is_answered(free: A
     assert (found.source, found.requested, found.wanted) == ("db1", (A, B), Wanted.RUN)
 
 
+@pytest.mark.parametrize(("count", "said"), [(2, "public.t0, public.t1"), (3000, "public.t9 and 2990 more")])
+def test_the_log_names_the_first_tables_that_were_asked_for_and_how_many_more(
+    store: Store, caplog: pytest.LogCaptureFixture, count: int, said: str
+) -> None:
+    tables = [TableRequest(f"public.t{number}") for number in range(count)]
+    requests = of(part := made_up(tables={one.table: 1 for one in tables}), store)
+    part.start(None)
+    with caplog.at_level("INFO"):
+        requests.ask(tables)
+    [line] = [message for message in caplog.messages if "was asked for" in message]
+    assert line.endswith(said)
+    assert len(line) < 300
+
+
+def test_a_second_snapshot_of_all_tables_is_told_that_all_are_in_the_first(store: Store) -> None:
+    requests = of(part := made_up(tables={}), store)  # as while the first one's tables are looked up
+    part.start(None)
+    first = requests.ask([]).progress.id
+    with pytest.raises(SnapshotConflict, match=f"^all tables are in snapshot {first}, which has not ended"):
+        requests.ask([])
+
+
 def test_an_id_is_the_time_and_some_letters_and_no_other_has_it(free: Asked) -> None:
     names = [free.requests.ask([TableRequest(table)]).progress.id for table in ("public.a", "public.b")]
     assert len(set(names)) == 2
