@@ -23,6 +23,10 @@ _ROUNDS = 6
 _SHIFTS_OF_BLOCK = 32
 """A SHA-512 in hex has 128 digits, four for each shift."""
 
+_LONG_HALF = 8192
+"""Characters of the other half of a text. Each block hashes all of it; of a longer one its HMAC, or the time that
+a text takes would grow with the square of its length."""
+
 _BLOCK_BYTES = 128  # of SHA-512 (RFC 2104, FIPS 180-4)
 
 
@@ -94,7 +98,9 @@ def _tokenise(mask: Masking, column: str, _: DataType) -> str:
     key = _Key.from_secret(mask.secret or "")
     half = f"length({column}) div 2"
     halves = f"named_struct('a', left({column}, {half}), 'b', substring({column}, {half} + 1))"
-    moved = _move_characters("s.a", key.render_hmac("concat(i, ':', j, ':', s.b)"))
+    short = key.render_hmac("concat('half:', s.b)")
+    other = f"IF(length(s.b) > {_LONG_HALF}, {short}, s.b)"
+    moved = _move_characters("s.a", other, key.render_hmac("concat(i, ':', j, ':', o)"))
     rounds = f"array({', '.join(map(str, range(_ROUNDS)))})"
     token = f"aggregate({rounds}, {halves}, (s, i) -> named_struct('a', s.b, 'b', {moved}), s -> concat(s.a, s.b))"
     message = f"concat('whole:', {column})"
@@ -102,20 +108,30 @@ def _tokenise(mask: Masking, column: str, _: DataType) -> str:
     return f"CASE WHEN {column} RLIKE '[^\\\\x00-\\\\x7F]' THEN {whole} ELSE {token} END"
 
 
-def _move_characters(text: str, block: str) -> str:
-    """The characters of a text moved by a stream of hex digits. block: SQL of the stream's block `j`."""
-    blocks = f"sequence(0, (length({text}) - 1) div {_SHIFTS_OF_BLOCK})"
-    stream = f"array_join(transform({blocks}, j -> {block}), '')"
-    by = "CAST(conv(substring(k, 4 * p - 3, 4), 16, 10) AS INT)"
-    character = f"substring({text}, p, 1)"
+def _move_characters(text: str, other: str, block: str) -> str:
+    """The characters of a text moved by a stream of hex digits. block: SQL of the stream's block `j`, which is made of
+    `o`, the name of `other`.
+
+    A character is an element of an array, and a shift is looked for in its own block: to Spark the place of a
+    character in a string is a walk through all that are in front of it.
+    """
+    blocks = f"transform(sequence(0, (length({text}) - 1) div {_SHIFTS_OF_BLOCK}), j -> {block})"
+    digits = f"substring(k[p div {_SHIFTS_OF_BLOCK}], 4 * (p % {_SHIFTS_OF_BLOCK}) + 1, 4)"
+    by = f"CAST(conv({digits}, 16, 10) AS INT)"
     cases = " ".join(
-        f"WHEN {character} BETWEEN '{first}' AND '{last}' "
-        f"THEN chr({ord(first)} + (ascii({character}) - {ord(first)} + {by}) % {ord(last) - ord(first) + 1})"
+        f"WHEN c BETWEEN '{first}' AND '{last}' "
+        f"THEN chr({ord(first)} + (ascii(c) - {ord(first)} + {by}) % {ord(last) - ord(first) + 1})"
         for first, last in ("09", "az", "AZ")
     )
-    moved = f"transform(sequence(1, length({text})), p -> CASE {cases} ELSE {character} END)"
-    # The stream is made once: transform over the one value gives it a name.
-    return f"IF(length({text}) = 0, '', element_at(transform(array({stream}), k -> array_join({moved}, '')), 1))"
+    moved = f"transform(split({text}, ''), (c, p) -> CASE {cases} ELSE c END)"
+    joined = _name_value("o", other, _name_value("k", blocks, f"array_join({moved}, '')"))
+    return f"IF(length({text}) = 0, '', {joined})"
+
+
+def _name_value(name: str, value: str, expression: str) -> str:
+    """SQL of an expression in which a value has a name, and is computed once: transform over the one value gives it
+    that."""
+    return f"element_at(transform(array({value}), {name} -> {expression}), 1)"
 
 
 @dataclass(frozen=True, slots=True)
