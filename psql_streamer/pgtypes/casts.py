@@ -226,8 +226,12 @@ def _render_decimal(values: pa.Array) -> pa.Array:
 _BEFORE_CHRIST = re.compile(r"(-?\d+)(-.*)")
 
 
+_DAY = 86_400_000_000
+"""In microseconds."""
+
+
 def _render_date(values: pa.Array) -> pa.Array:
-    return _mark_years_bc(values.cast(pa.string()))
+    return _mark_years_bc(_write_far_years(values, _write_days))
 
 
 def _render_timestamp(values: pa.Array) -> pa.Array:
@@ -241,7 +245,28 @@ def _render_timestamptz(values: pa.Array) -> pa.Array:
 
 def _trim_second_digits(values: pa.Array) -> pa.Array:
     """Arrow writes six digits of a second, PostgreSQL only as many as it needs."""
-    return pc.replace_substring_regex(values.cast(pa.string()), r"\.?0+$", "", max_replacements=1)
+    return pc.replace_substring_regex(_write_far_years(values, _write_moments), r"\.?0+$", "", max_replacements=1)
+
+
+def _write_far_years(values: pa.Array, write: Callable[[NDArray[np.int64]], pa.Array]) -> pa.Array:
+    """The texts of all values. Arrow has none for years past 32767, which a number of milliseconds taken for seconds
+    easily gives, nor before -32767: these are written by `write`.
+    """
+    texts = values.cast(pa.string())
+    far = pc.fill_null(pc.starts_with(texts, "<"), False)
+    if not pc.any(far).as_py():
+        return texts
+    width = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
+    return pc.replace_with_mask(texts, far, write(values.filter(far).cast(width).to_numpy().astype(np.int64)))
+
+
+def _write_days(days: NDArray[np.int64]) -> pa.Array:
+    return pa.array(np.datetime_as_string(days.astype("datetime64[D]")), pa.string())
+
+
+def _write_moments(microseconds: NDArray[np.int64]) -> pa.Array:
+    days, rest = np.divmod(microseconds, _DAY)
+    return pc.binary_join_element_wise(_write_days(days), pa.array(rest, pa.time64("us")).cast(pa.string()), " ")
 
 
 def _mark_years_bc(texts: pa.Array) -> pa.Array:

@@ -198,6 +198,21 @@ def test_years_before_christ_that_a_computation_gave_are_written_as_postgresql_d
     assert to_text(moments, of(1184)).to_pylist() == [b"0001-12-31 00:00:00+00 BC"]
 
 
+def test_years_that_arrow_does_not_write_are_written_as_postgresql_does() -> None:
+    micros = [1_700_000_000_000_000_000, None, 0, 971_890_963_200_000_000, -(2**63), -1_034_080_387_200_000_001]
+    moments = pa.array(micros, pa.int64()).cast(pa.timestamp("us"))
+    written = [
+        *(b"55840-11-08 22:13:20", None, b"1970-01-01 00:00:00", b"32768-01-01 00:00:00"),
+        *(b"290309-12-21 19:59:05.224192 BC", b"30800-04-18 23:59:59.999999 BC"),
+    ]
+    assert to_text(moments, of(1114)).to_pylist() == written
+    assert to_text(moments[1:], of(1114)).to_pylist() == written[1:]
+    zoned = moments.cast(pa.timestamp("us", "UTC"))
+    assert to_text(zoned[:1], of(1184)).to_pylist() == [b"55840-11-08 22:13:20+00"]
+    days = pa.array([2_145_042_905, 19_675_925, None, -(2**31)], pa.int32()).cast(pa.date32())
+    assert to_text(days, of(1082)).to_pylist() == [b"5874897-12-31", b"55840-11-08", None, b"5877642-06-23 BC"]
+
+
 def test_nan_is_a_number_of_float8_and_none_of_numeric() -> None:
     (value,) = cast_values(of(701), b"NaN")
     assert math.isnan(value)
