@@ -16,6 +16,7 @@ _NESTED = re.compile(r"\s*(?:struct|array|map)\s*<", re.IGNORECASE)
 _FLOATING = re.compile(r"(?i)\b(?:double|float|real)\b")
 _MARK = "psql-streamer cannot coerce"
 _CORRUPT = "psql_streamer_corrupt"
+_END = "psql_streamer_end"
 _FOUND = re.compile(rf"{_MARK} column (\d+) of row (\d+)")
 
 
@@ -85,14 +86,16 @@ def _cast_text(column: str, kind: str) -> tuple[str, str]:
 
 def _parse_json(column: str, kind: str) -> tuple[str, str]:
     """Spark tells of a field of the wrong type, at any depth, in a column for corrupt records only,
-    which has its place in a struct: so the document goes into one."""
+    which has its place in a struct: so the document goes into one. It reads no further than to the end of a document,
+    so that a text is one document if what stands behind it is read, and it is the only one in its array."""
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
-    schema = f"value {kind}, {_CORRUPT} STRING".replace("'", "\\'")
-    parsed = f"from_json(concat('{{\"value\":', {column}, '}}'), '{schema}', {options})"
-    failed = f"{parsed}.{_CORRUPT} IS NOT NULL"
+    schema = f"value ARRAY<{kind}>, {_END} BOOLEAN, {_CORRUPT} STRING".replace("'", "\\'")
+    parsed = f"from_json(concat('{{\"value\":[', {column}, '],\"{_END}\":true}}'), '{schema}', {options})"
+    failed = f"({parsed}.{_CORRUPT} IS NOT NULL OR {parsed}.{_END} IS NULL OR size({parsed}.value) <> 1)"
+    value = f"{parsed}.value[0]"
     if _FLOATING.search(kind):
-        failed = f"({failed} OR {_render_overflow_test(column, f'{parsed}.value')})"
-    return f"{parsed}.value", failed
+        failed = f"({failed} OR {_render_overflow_test(column, value)})"
+    return f"CASE WHEN size({parsed}.value) = 1 THEN {value} END", failed
 
 
 def _render_overflow_test(column: str, value: str) -> str:

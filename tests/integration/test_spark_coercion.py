@@ -35,6 +35,18 @@ def test_a_value_that_cannot_be_coerced_is_refused_by_its_identity_not_its_value
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", ["struct<a: int>", "array<int>", "map<string, int>", "struct<x: double>"])
+def test_a_text_that_is_more_than_one_document_cannot_be_coerced(spark: Any, kind: str) -> None:
+    document = b"[1]" if kind.startswith("array") else b'{"a": 1}'
+    behind = (b"}", b"} more", b"]", b"]}", b"," + document, b',"value":' + document, b',"psql_streamer_end":true}')
+    texts = [document, *(document + more for more in behind), b"", b"null", b" " + document + b"\n"]
+    rows: dict[int, Texts] = {at: [b"%d" % at, b"1", text, None] for at, text in enumerate(texts)}
+    rule = {"coerce": {"customer": kind}, "on_error": "dead-letter"}
+    result = spark(orders=rule).handle(batch(changes([INSERT] * len(rows), rows, {})))
+    assert only(result).seq.tolist() == [0, len(texts) - 2, len(texts) - 1]
+    assert [one.column for one in result.rejections] == ["customer"]
+
+
 DOCUMENTS = (column("id", 23, key=True), column("meta", 3802))
 
 
