@@ -83,6 +83,10 @@ appender.stderr.layout.pattern = %c: %m%n
 """
 
 _JVM_STOP_SECONDS = 10
+_CONTEXT_STOP_SECONDS = 0.75
+"""A JVM that has not ended its SparkContext by then hangs, and is killed: a service that stops does not wait for much
+longer, and would leave it behind, with all of its memory."""
+
 _MEMORY = "spark.driver.memory"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
@@ -166,7 +170,7 @@ class Jvm:
         from pyspark.sql import SparkSession
 
         # A dead JVM cannot take part in its own stop; pyspark then warns, or trips over the missing gateway.
-        with warnings.catch_warnings(), suppress(Exception):
+        with self._kill_unless_it_answers(), warnings.catch_warnings(), suppress(Exception):
             warnings.simplefilter("ignore")
             context = SparkContext._active_spark_context
             if context is not None:
@@ -181,6 +185,20 @@ class Jvm:
         if gateway is not None:
             _end(gateway)
         self._scratch.remove()
+
+    @contextmanager
+    def _kill_unless_it_answers(self) -> Iterator[None]:
+        """No call of ours ends that the JVM does not answer, until its process ends."""
+        if self._gateway is None:
+            yield
+            return
+        killing = threading.Timer(_CONTEXT_STOP_SECONDS, self._gateway.proc.kill)
+        killing.daemon = True
+        killing.start()
+        try:
+            yield
+        finally:
+            killing.cancel()
 
     def _start(self) -> SparkSession:
         from pyspark import SparkConf, SparkContext

@@ -318,6 +318,22 @@ def remove_folder_between_batches() -> None:
     handler.stop()
 
 
+@pytest.mark.slow
+def test_a_jvm_that_hangs_ends_with_the_service() -> None:
+    assert run_apart(stop_beside_a_jvm_that_hangs).stdout == "ended by -9\n"
+
+
+def stop_beside_a_jvm_that_hangs() -> None:
+    """To be run apart."""
+    handler = SparkHandler("spark", SparkOptions(master="local[1]", tables=EVERY))
+    handler.start_cold()
+    jvm: Any = handler._session._jvm
+    process = jvm._gateway.proc
+    process.send_signal(signal.SIGSTOP)
+    handler.stop()
+    print(f"ended by {process.poll()}")
+
+
 def wait_for_end(pid: int) -> None:
     """Returns when the process is gone; the test's timeout is the limit."""
     descriptor = os.pidfd_open(pid)
