@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.delivered import assert_order_per_key
 from tests.fold import fold_events, select
 from tests.kafka_reader import consume
 from tests.sections import kafka_section, postgres_section
-from tests.service import Service
+from tests.service import AS_INSTALLED, Service
 from tests.spark_cluster import SparkCluster, descendants
 from tests.write_load import SCHEMA, WriteLoad
 
@@ -80,7 +81,9 @@ def service_on(where: str, database: Database, kafka: str, prefix: str, folder: 
     spark = f"\n[spark]\n{where}\n{RULES}"
     sections = postgres_section(database, startRetryInterval="100ms") + kafka_section(kafka, prefix, handlers=["spark"])
     environ = {**os.environ, "PYTHONPATH": str(modules)}
-    return Service(folder, 'startTimeout = "120s"\n' + sections + spark, environ=environ)
+    # pyspark[connect] brings pandas, which is hidden from a service without it.
+    command = (sys.executable, "-m", "psql_streamer") if where.startswith("remote") else AS_INSTALLED
+    return Service(folder, 'startTimeout = "120s"\n' + sections + spark, command, environ=environ)
 
 
 def on_cluster(cluster: SparkCluster) -> str:
