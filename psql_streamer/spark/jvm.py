@@ -188,8 +188,10 @@ class Jvm:
 
     @contextmanager
     def _kill_unless_it_answers(self) -> Iterator[None]:
-        """No call of ours ends that the JVM does not answer, until its process ends."""
-        if self._gateway is None:
+        """No call of ours ends that the JVM does not answer, until its process ends. On a cluster it is let be: one
+        that is slow gives back its executors, and ends by itself as soon as our end of its stdin is closed.
+        """
+        if self._gateway is None or self.cluster is not None:
             yield
             return
         killing = threading.Timer(_CONTEXT_STOP_SECONDS, self._gateway.proc.kill)
