@@ -76,8 +76,8 @@ class Runner:
     def run_tolerantly(self, job: Job) -> Tolerated | None:
         """The same with null for what cannot be computed, and conditions that let pass what they cannot judge.
 
-        None where that cannot be had in one job: on a Spark Connect server, of code of a function, and where a row that
-        fails spoils others.
+        None where that cannot be had in one job: on a Spark Connect server, of Python code that gets many rows at once,
+        and where a row that fails spoils others.
         """
         if self.planner.catalyst is None:
             return None

@@ -1,8 +1,8 @@
 """A rule's plan made so that no value fails the job: what cannot be computed is null, and each row says what that was.
 
 Spark's TryEval gives null in place of an exception. Around a struct it tells an exception, which makes the struct null,
-from a null that was computed. Only plans of the local engine can be rebuilt, and exceptions of Python code fail the job
-all the same.
+from a null that was computed. Only plans of the local engine can be rebuilt. Of Python code, functions that are called
+row by row are made to tolerate; exceptions of others fail the job all the same.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from psql_streamer.spark.tolerant_python import PythonFunctions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,6 +81,7 @@ class _Tolerance:
         self._seq = jvm.PythonUtils.toSeq
         self._nothing = jvm.scala.Option.empty()
         self._parse = spark._jsparkSession.sessionState().sqlParser().parseExpression
+        self._python = PythonFunctions(spark, self._make_alias)
 
     def rebuild_plan(self, plan: Any, turns: list[int], needed: frozenset[int]) -> tuple[Any, Any]:
         """The plan, and the attribute with the bits of what failed below; None where nothing can.
@@ -104,11 +107,10 @@ class _Tolerance:
         wanted = [one for one in listed if one.exprId().id() in needed]
         below = frozenset().union(*(_collect_ids(one.references().toSeq()) for one in wanted))
         child, flags = self.rebuild_plan(plan.child(), turns[1:], below)
-        attempts = {
-            one.exprId().id(): self._make_attempt(one.child())
-            for one in wanted
-            if one.nodeName() == "Alias" and not _cannot_fail(one.child())
-        }
+        attempts, lifted = dict[int, Any](), child
+        for one in wanted:
+            if one.nodeName() == "Alias" and not _cannot_fail(one.child()):
+                attempts[one.exprId().id()], lifted = self._make_attempt(one.child(), lifted)
         names = {one.exprId().id(): one.name() for one in listed}
         given = [
             one.withNewChildren(self._seq([self._unpack_value(attempts[one.exprId().id()])]))
@@ -117,7 +119,7 @@ class _Tolerance:
             for one in listed
         ]
         noted = self._note_failures(flags, [(names[one], attempt) for one, attempt in attempts.items()])
-        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts.values()]), child)
+        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts.values()]), lifted)
         behind = [] if noted is None else [noted]
         return self.logical.Project(self._seq([*given, *behind]), inner), _make_attribute(noted)
 
@@ -125,8 +127,11 @@ class _Tolerance:
         """Each condition by itself: a row that one of them can judge, and does not let pass, is dropped."""
         condition = plan.condition()
         child, flags = self.rebuild_plan(plan.child(), turns[1:], needed | _collect_ids(condition.references().toSeq()))
-        attempts = [self._make_attempt(one) for one in _list_conjuncts(condition)]
-        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts]), child)
+        attempts, lifted = list[Any](), child
+        for one in _list_conjuncts(condition):
+            attempt, lifted = self._make_attempt(one, lifted)
+            attempts.append(attempt)
+        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts]), lifted)
         noted = self._note_failures(flags, [(None, attempt) for attempt in attempts])
         middle = self.logical.Project(self._seq([*_list_items(inner.output()), noted]), inner)
         admitted = middle
@@ -136,10 +141,18 @@ class _Tolerance:
         kept = [*_list_items(plan.output()), noted.toAttribute()]
         return self.logical.Project(self._seq(kept), admitted), noted.toAttribute()
 
-    def _make_attempt(self, expression: Any) -> Any:
-        """A struct of the value, under a name of its own; null when there is an exception."""
-        struct = self._expressions.CreateNamedStruct(self._seq([self._parse("'value'"), expression]))
-        return self._make_alias(self._expressions.TryEval(struct), "attempt")
+    def _make_attempt(self, expression: Any, below: Any) -> tuple[Any, Any]:
+        """A struct of the value, under a name of its own; null when there is an exception. And what it is computed on:
+        the plan `below`, and on top of it Python functions."""
+        lifted, plan, failures = self._python.lift(expression, below)
+        attempt = self._expressions.TryEval(
+            self._expressions.CreateNamedStruct(self._seq([self._parse("'value'"), lifted]))
+        )
+        for failed in failures:
+            # With its type: what is not resolved yet has no attribute.
+            nothing = self._expressions.Literal.create(None, attempt.dataType())
+            attempt = self._expressions.If(failed, nothing, attempt)
+        return self._make_alias(attempt, "attempt"), plan
 
     def _unpack_value(self, attempt: Any) -> Any:
         return self._expressions.GetStructField(attempt.toAttribute(), 0, self._nothing)

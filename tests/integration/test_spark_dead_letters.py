@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import date
 from typing import Any
 from unittest.mock import patch
 
@@ -145,6 +146,56 @@ def inverse(df: Any) -> Any:
     from pyspark.sql.functions import udf
 
     return df.withColumn("n", udf(lambda amount: str(1 / int(amount)))("amount"))
+
+
+def python_of_every_kind(df: Any) -> Any:
+    """Functions in columns, in one another, in a part of an expression, and in a condition."""
+    from pyspark.sql.functions import lit, udf
+
+    number = udf(lambda text: int(text), "int", useArrow=True)
+    days = udf(lambda days: {"days": [date(2026, 1, days)]}, "map<string, array<date>>", useArrow=False)
+    is_small = udf(lambda text: int(text) < 30, "boolean", useArrow=False)
+    return df.filter(is_small("amount")).withColumn("n", number("amount") + lit(1)).withColumn("d", days("n"))
+
+
+@pytest.mark.parametrize(("rule", "column", "bad"), [("inverse", "n", 0), ("python_of_every_kind", None, "x")])
+def test_many_rows_on_which_a_python_function_fails_are_found_by_one_job(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, rule: str, column: str | None, bad: Any
+) -> None:
+    handler = spark(docs={"function": f"{__name__}:{rule}", **ASIDE})
+    runs = runs_of(handler, monkeypatch)
+    texts = [b"5" if row % 3 else str(bad).encode() for row in range(300)]
+    result = handler.handle(batch(documents(*((text, b"{}") for text in texts))))
+    put_aside = sorted(row for _, where, rows in told(result.rejections) for row in rows if where == column)
+    assert put_aside == [row for row in range(300) if not row % 3]
+    assert len(only(result)) == 200
+    assert len(runs) <= 12, "all rows, ten of those that fail, and the rest"
+
+
+def test_of_several_python_functions_the_one_that_failed_is_named(spark: Any) -> None:
+    handler = spark(docs={"function": f"{__name__}:python_of_every_kind", **ASIDE})
+    result = handler.handle(batch(documents((b"5", b"{}"), (b"-1", b"{}"), (b"99", b"{}"))))
+    [(reason, column, rows)] = told(result.rejections)
+    assert (column, rows) == ("d", [1])
+    assert "ValueError" in reason
+    assert values(only(result), "n") == [b"6"], "99 is none of those that the condition lets pass"
+
+
+def pandas_inverse(df: Any) -> Any:
+    """Code that gets many rows at once."""
+    from pyspark.sql.functions import pandas_udf
+
+    return df.withColumn(
+        "n", pandas_udf(lambda amounts: amounts.map(lambda one: str(1 / int(one))), "string")("amount")
+    )
+
+
+def test_a_row_on_which_a_pandas_function_fails_is_found_by_halves(spark: Any) -> None:
+    pytest.importorskip("pandas", reason="pandas functions need pandas")
+    handler = spark(docs={"function": f"{__name__}:pandas_inverse", **ASIDE})
+    result = handler.handle(batch(documents((b"5", b"{}"), (b"0", b"{}"), (b"4", b"{}"))))
+    assert [one.changes.seq.tolist() for one in result.rejections] == [[1]]
+    assert sorted(text for part in result.changes for text in values(part, "n")) == [b"0.2", b"0.25"]
 
 
 FAILS_IN_TWO_WAYS = "CASE WHEN id % 2 = 1 THEN 1 / (id % 2 - 1) ELSE CAST(amount AS INT) END"

@@ -96,7 +96,8 @@ def test_python_code_that_fails_on_a_value_is_refused_without_the_value(
     spark: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place = (
-        rf"PYTHON_EXCEPTION \(ZeroDivisionError at {re.escape(__file__)}:\d+\): make the function accept every value"
+        rf"PYTHON_EXCEPTION \(ZeroDivisionError at {re.escape(__file__)}:\d+\): column customer cannot be computed "
+        r"in change \(16/B374D848, 2\): make the function accept every value"
     )
     with pytest.raises(HandlerRefused, match=place) as refused:
         spark(orders={"function": f"{__name__}:exclaim"}).handle(batch(shop()))

@@ -137,18 +137,19 @@ def test_images_that_hold_the_key_alone_and_values_left_alone_stay_missing(spark
 
 def inverse(df: Any) -> Any:
     """A rule by function, with Python code that runs on every value."""
-    from pyspark.sql.functions import udf
+    from pyspark.sql.functions import col, udf
 
-    return df.where("tenant = 5").withColumn("n", udf(lambda b: str(1 // b))("b"))
+    return df.where("tenant = 5").withColumn("n", udf(lambda b: str(1 // b))("b")).withColumn("more", col("b") + 2)
 
 
-def test_a_row_on_which_code_of_a_function_fails_keeps_what_is_passed_on(spark: Any) -> None:
+def test_a_column_whose_python_function_fails_is_null_and_the_others_are_computed(spark: Any) -> None:
     handler = spark(NULL, numbers={"function": f"{__name__}:inverse"})
     result = handler.handle(batch(numbers(*[(b"1", b"1")] * 5, (b"1", b"0"), (b"1", b"0"))))
     rows = sorted(
         (seq, n) for part in result.changes for seq, n in zip(part.seq.tolist(), values(part, "n"), strict=True)
     )
     assert rows == [*((at, b"1") for at in range(5)), (5, None)]
+    assert sorted(more for part in result.changes for more in values(part, "more")) == [b"2", *[b"3"] * 5]
     assert handler.stats()["nulled"] == 1
 
 
