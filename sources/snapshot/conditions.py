@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.snapshots import TableRequest
@@ -41,6 +41,26 @@ def require_conditions(where: Mapping[str, str], require: Callable[[str], None])
         except ValueError as error:
             raise ValueError(f"the condition of {table} {error}") from None
     return where
+
+
+def make_table_matcher(requested: Sequence[TableRequest], where: Mapping[str, str]) -> Callable[[str, str], str | None]:
+    """(schema, table) -> the condition on the rows of a table that is asked for, empty for none; None for one that is
+    not. No request stands for every table.
+
+    where: name or pattern -> condition on a table whose request has none. Its entries need not be spelled as those
+    that ask for the tables.
+    """
+    tables = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
+    conditions = TablePatterns(where)
+
+    def match(schema: str, table: str) -> str | None:
+        asked = tables.find(schema, table)
+        if asked is None:
+            return None
+        condition = conditions.find(schema, table)
+        return asked.value or (condition.value if condition is not None else "")
+
+    return match
 
 
 def require_requested(tables: Iterable[TableRequest], require: Callable[[str], None]) -> None:

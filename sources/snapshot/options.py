@@ -47,6 +47,10 @@ class SnapshotOptions(PartOptions):
         """Whether the rows of a table are to be read."""
         return not self.tables or TablePatterns(dict.fromkeys(self.tables)).find(schema, table) is not None
 
+    def choose_conditions(self, *, on_demand: bool) -> Mapping[str, str]:
+        """`where` for the source's own snapshots. One that an operator asks for has conditions of its own alone."""
+        return {} if on_demand else self.where
+
     def find_condition(self, schema: str, table: str) -> str:
         """The SQL condition on a table's rows; empty for none."""
         found = TablePatterns(self.where).find(schema, table)

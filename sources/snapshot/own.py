@@ -49,7 +49,5 @@ class OwnSnapshots:
 
     @property
     def requested(self) -> tuple[TableRequest, ...]:
-        """The tables of which it is."""
-        chosen = self._options
-        tables = chosen.tables or (*chosen.where, "*.*")
-        return tuple(TableRequest(table, chosen.where.get(table, "")) for table in tables)
+        """The tables of which it is. Their conditions are those of SnapshotOptions.choose_conditions."""
+        return tuple(TableRequest(table) for table in self._options.tables)

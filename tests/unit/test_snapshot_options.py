@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from psql_streamer.config import load
+from psql_streamer.snapshots import TableRequest
 from sources.postgres.options import PostgresOptions
 from sources.postgres.snapshot.conditions import require_condition
 from sources.postgres.snapshot.options import SnapshotMode, SnapshotOptions
+from sources.snapshot.conditions import make_table_matcher
 from tests.config_files import MINIMAL, problems_of, with_line, written
 
 GO = MINIMAL.replace("lmdb =", "boltdb =")
@@ -127,3 +129,26 @@ def test_conditions_that_stay_within_their_parentheses_are_taken(condition: str)
 def test_conditions_that_reach_out_of_their_parentheses_are_refused(condition: str) -> None:
     with pytest.raises(ValueError, match=r"has a|closes|is empty"):
         require_condition(condition)
+
+
+@pytest.mark.parametrize(
+    ("tables", "where", "found"),
+    [
+        (["orders"], {"public.orders": "a"}, ["a", None]),
+        (["public.orders"], {"orders": "a"}, ["a", None]),
+        (["public.orders"], {"*": "a"}, ["a", None]),
+        (["*.*"], {"/^public/": "a", "public.orders": "b"}, ["b", "a"]),
+        (["o*"], {"public.items": "a"}, ["", None]),
+        ([], {"items": "a"}, ["", "a"]),
+    ],
+)
+def test_which_tables_are_read_and_under_which_condition_are_two_questions(
+    tables: list[str], where: dict[str, str], found: list[str | None]
+) -> None:
+    match = make_table_matcher([TableRequest(table) for table in tables], where)
+    assert [match("public", "orders"), match("public", "items")] == found
+
+
+def test_a_condition_that_a_request_names_comes_before_that_of_the_file() -> None:
+    match = make_table_matcher([TableRequest("orders", "asked")], {"public.orders": "of the file"})
+    assert match("public", "orders") == "asked"

@@ -111,7 +111,8 @@ class Readers(ReaderThreads[ReadingSession, GivenBatches]):
             raise
 
     def _plan(self, run: SnapshotRun, session: ReadingSession) -> None:
-        tables = plan_tables(session.asking, run.requested, self._wanted)
+        where = self._chosen.choose_conditions(on_demand=run.on_demand)
+        tables = plan_tables(session.asking, run.requested, self._wanted, where)
         for table in tables:
             if table.state is TableState.FAILED:
                 log.error("source.%s: snapshot %s does not read %s: %s", self._name, run.id, table.table, table.reason)

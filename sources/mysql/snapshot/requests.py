@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import pymysql
 
 from psql_streamer.errors import SourceRefused
 from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
-from psql_streamer.table_patterns import TablePatterns, is_pattern
+from psql_streamer.table_patterns import is_pattern
 from sources.mysql.server import Session
 from sources.mysql.snapshot.conditions import require_condition
 from sources.mysql.snapshot.selects import select_condition
 from sources.mysql.snapshot.tables import SnapshotTable, list_snapshot_tables
-from sources.snapshot.conditions import require_requested
+from sources.snapshot.conditions import make_table_matcher, require_requested
 
 _LOCK_SECONDS = 1
 """The time for which a condition's table is waited for."""
@@ -29,29 +30,33 @@ SEES_NOTHING = "the account sees none of the tables that are streamed"
 GRANT = "GRANT SELECT ON the tables TO the account of the dsn"
 
 
-def find_tables(asking: Session, requested: Sequence[TableRequest], wanted: Wanted) -> list[tuple[SnapshotTable, str]]:
-    """The tables that are asked for, each with its condition. No request stands for every table."""
-    patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
+def find_tables(
+    asking: Session, requested: Sequence[TableRequest], wanted: Wanted, where: Mapping[str, str] = MappingProxyType({})
+) -> list[tuple[SnapshotTable, str]]:
+    """The tables that are asked for, each with its condition. requested, where: as of make_table_matcher."""
+    match = make_table_matcher(requested, where)
     found = []
     for table in list_snapshot_tables(asking, wanted):
-        fit = patterns.find(table.relation.schema, table.relation.table)
-        if fit is not None:
-            found.append((table, fit.value))
+        condition = match(table.relation.schema, table.relation.table)
+        if condition is not None:
+            found.append((table, condition))
     return found
 
 
-def plan_tables(asking: Session, requested: Sequence[TableRequest], wanted: Wanted) -> list[TableRun]:
+def plan_tables(
+    asking: Session, requested: Sequence[TableRequest], wanted: Wanted, where: Mapping[str, str]
+) -> list[TableRun]:
     """The tables of a snapshot; those that cannot be read have failed already, and say why.
 
     SourceRefused when none can be, whichever it is.
     """
     require_states(asking)
-    found = find_tables(asking, requested, wanted)
+    found = find_tables(asking, requested, wanted, where)
     if not found and not may_read(asking):
         raise SourceRefused(SEES_NOTHING, GRANT)
     runs = []
-    for table, where in found:
-        run = TableRun(str(table.relation), table.relation.id, where, estimated_rows=table.estimated_rows)
+    for table, condition in found:
+        run = TableRun(str(table.relation), table.relation.id, condition, estimated_rows=table.estimated_rows)
         if table.refusal:
             run.fail(": ".join(table.refusal))
         runs.append(run)

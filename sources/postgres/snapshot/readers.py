@@ -181,7 +181,8 @@ class Readers(ReaderThreads[ReadingSession, Delivered]):
     def _plan(self, run: SnapshotRun, session: Session) -> None:
         self._types.load(session)
         keyless = self._keyless.tables if self._keyless is not None else ()
-        found = plan_tables(session, run.requested, self._options.publications, self._types, keyless)
+        where = self._options.snapshot.choose_conditions(on_demand=run.on_demand)
+        found = plan_tables(session, run.requested, self._options.publications, self._types, keyless, where)
         for table, shape in found:
             if table.state is TableState.FAILED:
                 log.error("source.%s: snapshot %s does not read %s: %s", self._name, run.id, table.table, table.reason)

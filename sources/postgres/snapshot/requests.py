@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 
 import psycopg2
 import psycopg2.errors
@@ -11,13 +12,13 @@ from psql_streamer.errors import SourceRefused
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.snapshot.table_runs import TableRun
 from psql_streamer.snapshots import SnapshotRequest, TableRequest
-from psql_streamer.table_patterns import TablePatterns, is_pattern
+from psql_streamer.table_patterns import is_pattern
 from sources.postgres.catalog import Session
 from sources.postgres.server_types import ServerTypes
 from sources.postgres.snapshot.conditions import require_condition
 from sources.postgres.snapshot.selects import select_condition
 from sources.postgres.snapshot.tables import SnapshotTable, describe_shape, find_refusal, list_snapshot_tables
-from sources.snapshot.conditions import require_requested
+from sources.snapshot.conditions import make_table_matcher, require_requested
 
 _LOCK_SECONDS = 1
 """The time for which a condition's table is waited for."""
@@ -28,14 +29,17 @@ def find_tables(
     requested: Sequence[TableRequest],
     publications: Sequence[str],
     types: ServerTypes,
+    where: Mapping[str, str] = MappingProxyType({}),
 ) -> list[tuple[SnapshotTable, str]]:
-    """The tables that are asked for, each with its condition; without row filters. No request stands for every one."""
-    patterns = TablePatterns({one.table: one.where for one in requested} or {"*.*": ""})
+    """The tables that are asked for, each with its condition; without row filters. requested, where: as of
+    make_table_matcher.
+    """
+    match = make_table_matcher(requested, where)
     found = []
     for table in list_snapshot_tables(session, publications, types.resolve, filters=False):
-        fit = patterns.find(table.relation.schema, table.relation.table)
-        if fit is not None:
-            found.append((table, fit.value))
+        condition = match(table.relation.schema, table.relation.table)
+        if condition is not None:
+            found.append((table, condition))
     return found
 
 
@@ -45,15 +49,16 @@ def plan_tables(
     publications: Sequence[str],
     types: ServerTypes,
     keyless: Container[str],
+    where: Mapping[str, str],
 ) -> list[tuple[TableRun, SnapshotTable]]:
     """The tables of a snapshot; those that cannot be read have failed already, and say why.
 
-    keyless: ids of relations without a key that can be read all the same.
+    keyless: ids of relations without a key that can be read all the same. requested, where: as of make_table_matcher.
     """
     found = []
-    for table, where in find_tables(session, requested, publications, types):
+    for table, condition in find_tables(session, requested, publications, types, where):
         relation = table.relation.id
-        run = TableRun(str(table.relation), relation, where, estimated_rows=table.estimated_rows)
+        run = TableRun(str(table.relation), relation, condition, estimated_rows=table.estimated_rows)
         run.keyless = relation in keyless
         # What keeps a first start from reading a table without a key comes first: it would not miss the key.
         if not run.keyless and (refused := find_refusal(session, table) or table.missing_key):
