@@ -680,8 +680,8 @@ class Sink(ABC):
 
         Names that metrics read; a value of another type is in /stats alone. Numbers: events, bytes, batches,
         dead_lettered, excluded, uncompressed, transactions, transactions_written_again, request_bytes,
-        topics_made_again. Numbers, or numbers by names: skipped (table -> changes), nulled (column -> values). The
-        service has queue_bytes and queue_limit_bytes.
+        topics_made_again. Numbers, or numbers by names: skipped (table -> changes), nulled (column -> values),
+        left_behind (column -> rows). The service has queue_bytes and queue_limit_bytes.
         """
 
     def set_debug(self, on: bool) -> None:

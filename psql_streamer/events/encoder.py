@@ -28,7 +28,7 @@ from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.plans import Plan, Plans, SourcePlans, Way, Ways
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
-from psql_streamer.events.rows import Keys, Rows, split, take
+from psql_streamer.events.rows import Keys, Rows, count_left_behind, split, take
 from psql_streamer.events.schema_change import render_schema_change, render_schema_change_key, render_table_statement
 from psql_streamer.events.source_fields import SourceFields
 from psql_streamer.events.timestamps import Timestamps, choose_timestamps
@@ -138,7 +138,8 @@ class Encoder:
                 encode_singles(Marker.MESSAGE, messages, self._timestamps),
             )
         )
-        return replace(_add_left_out(assemble(parts, batch.source), left_out), nulled=form.nulled)
+        encoded = _add_left_out(assemble(parts, batch.source), left_out)
+        return replace(encoded, nulled=form.nulled, left_behind=form.left_behind)
 
     def stop(self) -> None:
         """Release what the format holds. May be called twice; another batch may come after it."""
@@ -261,6 +262,8 @@ class Encoder:
 
     def _encode_unrouted(self, form: BatchFormat, rows: Rows, tables: Sequence[str]) -> Encoded:
         """The records of rows, which have no topic yet."""
+        for column, count in count_left_behind(rows).items():
+            form.left_behind[column] += count
         texts = RowTexts(rows, self._json)
         headers = {**(_render_headers(rows, form, texts) if self._headers else {}), **form.render_extra_headers(rows)}
         keys, values, addresses = form.render_keys(rows, texts), form.render_rows(rows, texts), rows.addresses

@@ -149,12 +149,13 @@ class Format(ABC):
 class BatchFormat(ABC):
     """A format at one batch, so that what all changes of a transaction say is made once.
 
-    fields: what events say of their source. nulled: as Records.nulled, so far.
+    fields: what events say of their source. nulled, left_behind: as Records has them, so far.
     """
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.nulled = defaultdict[str, int](int)
+        self.left_behind = defaultdict[str, int](int)
         self.fields = choose_fields(batch.source)
 
     @abstractmethod

@@ -30,6 +30,8 @@ class Records:
     snapshot: the id of the snapshot that each record's row is of, null for others; None: none of them is of one.
     nulled: schema.table.column -> values that are null, or have nulls inside of them, because the format's type for
         the column cannot hold them. An array counts once, however many of its elements are null.
+    left_behind: schema.table.column -> rows under a new key that lack the value of the column, because the update that
+        changed their key left it alone.
     part: which part of its change each record's row is, WHOLE for others; None: none of them is one.
     timestamps: milliseconds since 1970-01-01 UTC, NO_RECORD_TIME for the time of writing; None: all have that one.
     """
@@ -49,6 +51,7 @@ class Records:
     skipped_messages: Mapping[str, int] = field(default_factory=dict)
     excluded: int = 0
     nulled: Mapping[str, int] = field(default_factory=dict)
+    left_behind: Mapping[str, int] = field(default_factory=dict)
     snapshot: pa.BinaryArray | None = None
     part: Index | None = None
     timestamps: Index | None = None

@@ -34,6 +34,7 @@ class NamedCounts:
 NAMED_COUNTS = (
     NamedCounts("skipped", "table", "Changes without a topic that Kafka allows."),
     NamedCounts("nulled", "column", "Values that the format cannot hold: they, or elements of them, are null."),
+    NamedCounts("left_behind", "column", "Rows under a new key that lack a value, which the server did not send."),
 )
 
 LSN_KINDS = ("server", "received", "stored", "confirmed")

@@ -50,6 +50,11 @@ _MOST_IDS = 10
 
 _NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
 _NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: Kafka does not allow the topic that messageTopic makes of it'
+_LEFT_BEHIND = (
+    "%s: an update changed the key of a row and left this value alone, so the server did not send it, and the record "
+    "under the new key lacks it: have the server send old rows whole (REPLICA IDENTITY FULL, binlog_row_image = FULL), "
+    "and ask for a snapshot of the table"
+)
 _MANY_PREFIXES = "messages with more than %d prefixes are skipped: the others are counted as %s"
 
 
@@ -82,6 +87,7 @@ class KafkaSink(Sink):
         self._skipped = NameCounts(_MOST_NAMES)
         self._skipped_messages = NameCounts(MOST_PREFIXES)
         self._nulled = NameCounts(_MOST_NAMES)
+        self._left_behind = NameCounts(_MOST_NAMES)
 
     def attach(self, memory: SinkMemory) -> None:
         """See Sink.attach. It keeps the ids of topics, by their names."""
@@ -218,8 +224,9 @@ class KafkaSink(Sink):
     def stats(self) -> Stats:
         """events and bytes acknowledged, batches, dead_lettered, uncompressed records, retries; with exactlyOnce
         transactions and transactions_written_again; excluded and, by table, skipped: changes that have no topic, as it
-        was wanted or for want of a rule; nulled: values that the format cannot hold, by column; request_bytes: the most
-        that a request has, where a topic takes no larger ones; topics_made_again: those that were found to be others.
+        was wanted or for want of a rule; nulled: values that the format cannot hold, by column; left_behind: rows
+        under a new key that lack a value, by column; request_bytes: the most that a request has, where a topic takes no
+        larger ones; topics_made_again: those that were found to be others.
 
         Logical messages are in skipped as `message PREFIX`. All names are bounded in number: the rest is (others).
         """
@@ -233,6 +240,7 @@ class KafkaSink(Sink):
         watched = self._written_topics
         made_again = {"topics_made_again": 0 if watched is None else watched.made_again}
         named = {"skipped": skipped, "nulled": self._nulled.copy_counts()}
+        named["left_behind"] = self._left_behind.copy_counts()
         return {**self._counts, **given_up, **lowered, **made_again, **named}
 
     def set_debug(self, on: bool) -> None:
@@ -322,6 +330,8 @@ class KafkaSink(Sink):
             who = column or f"a column beyond the first {_MOST_NAMES}"
             told = "%s has a value that format %s cannot hold: it, or a part of it, is null"
             self._log.warning(told, who, self._options.format)
+        for column in self._left_behind.add(records.left_behind) if records.left_behind else ():
+            self._log.warning(_LEFT_BEHIND, column or f"a column beyond the first {_MOST_NAMES}")
 
     def _skip(self, records: Records) -> None:
         """Count what has no topic, and tell it of each table and prefix once."""

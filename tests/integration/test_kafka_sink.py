@@ -450,6 +450,22 @@ def test_values_that_the_format_cannot_hold_are_counted_by_column_and_logged_onc
     assert told(caplog).count(said) == 1
 
 
+@pytest.mark.behaviour("O7")
+def test_values_that_a_changed_key_leaves_behind_are_counted_by_column_and_logged_once(
+    kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Canned([(topic_prefix, b"1", b"a")])
+    encoder.records = replace(encoder.records, left_behind={"public.t.body": 2})
+    with started(kafka, encoder) as sink:
+        sink.write(BATCH)
+        sink.write(BATCH)
+        assert sink.stats()["left_behind"] == {"public.t.body": 4}
+    [said] = [
+        one.message for one in caplog.records if one.message.startswith("public.t.body: an update changed the key")
+    ]
+    assert said.endswith("and ask for a snapshot of the table")
+
+
 @pytest.mark.behaviour("O6")
 def test_logs_name_events_and_never_show_their_values(
     kafka: str, topic_prefix: str, caplog: pytest.LogCaptureFixture
