@@ -25,6 +25,7 @@ from psql_streamer.model import Position, Relation, Stats
 from psql_streamer.pipeline.asking import ask_stats, ask_status, interrupt, stop
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
+from psql_streamer.pipeline.logged_changes import log_changes
 from psql_streamer.pipeline.reading_ahead import ReadingAhead
 from psql_streamer.pipeline.repeated_failures import RepeatedFailures
 from psql_streamer.pipeline.retries import Retries
@@ -440,6 +441,8 @@ class SourceRunner:
             return
         self._metrics.observe_stage("decode", self.name, time.monotonic() - max(began, batch.received_at))
         self._reading_ahead.note(batch, time.monotonic())
+        if self.part.options.verbose:
+            log_changes(log, self.name, batch)
         # The place of a batch without events has to be in a transaction as well, where nothing else tells it.
         sinks = () if batch.idle and not self.part.keeps_place_in_transactions else self._sinks
         with self._lock:

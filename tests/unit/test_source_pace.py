@@ -109,7 +109,7 @@ class Gate(SinkPart):
 
 
 @contextmanager
-def at_work(folder: Path, source: Scripted, *gates: Gate) -> Iterator[SourceRunner]:
+def at_work(folder: Path, source: Source, *gates: Gate) -> Iterator[SourceRunner]:
     """The source's thread and the sinks', as the pipeline runs them."""
     metrics, store = Metrics(), Store(folder / "lmdb", 1 << 20)
     lifecycle = Lifecycle(metrics, start_timeout=1.0)
