@@ -9,14 +9,36 @@ This module may import nothing but what the interpreter's start has imported: a 
 import os
 import sys
 
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""What holds this package."""
+
+_OURS = ("psql_streamer", "sources", "sinks")
+
+_OLDEST_PYTHON = 0x030B0000
+
 
 def main() -> int:
     """The console script, and `python -m psql_streamer`."""
+    if sys.hexversion < _OLDEST_PYTHON:  # version_info is what a linter for the newest one takes for always true
+        return _complain(f"{sys.executable} is Python {sys.version.split()[0]}", "use Python 3.11 or later")
     _prepare()
     from psql_streamer import starting_signals  # only now: it imports what a folder of the user may hold
 
     starting_signals.hold_signals()
-    return _run("psql_streamer.cli", sys.argv[1:])
+    try:
+        return _run("psql_streamer.cli", sys.argv[1:])
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library in ("", *_OURS):
+            raise
+        remedy = f"run `{sys.executable} -m pip install {_ROOT}`, or use the Python that has it"
+        return _complain(f"{sys.executable} lacks the library {library}", remedy)
+
+
+def _complain(problem: str, remedy: str) -> int:
+    """As the service does, without what it is made of; its exit code."""
+    sys.stderr.write(f"psql-streamer: {problem}: {remedy}\n")
+    return 1
 
 
 def make_command(module: str, *arguments: str) -> list[str]:
@@ -63,12 +85,11 @@ def _open_closed_streams() -> None:
 
 def _look_there_last(theirs: set[str]) -> None:
     """The program's folder, which Python puts first, and `theirs`; that which holds this package before the others."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     programs = [] if sys.flags.safe_path else sys.path[:1]
     rest = sys.path[len(programs) :]
     ahead = [entry for entry in rest if entry not in theirs]
     behind = [entry for entry in (*programs, *rest) if entry not in ahead]
-    sys.path[:] = dict.fromkeys((*ahead, root, *behind))
+    sys.path[:] = dict.fromkeys((*ahead, _ROOT, *behind))
 
 
 def _read_pythonpath() -> set[str]:
