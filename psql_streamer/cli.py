@@ -327,7 +327,8 @@ def _print_findings(arguments: argparse.Namespace, found: list[dict[str, str]]) 
         for finding in found:
             where = [finding["part"]] if finding["part"] else []
             remedy = [finding["remedy"]] if finding["remedy"] else []
-            sys.stdout.write(": ".join([*where, finding["severity"], finding["problem"], *remedy]) + "\n")
+            line = ": ".join([*where, finding["severity"], finding["problem"], *remedy])
+            sys.stdout.write(f"{logs.escape_controls(line)}\n")
     return FOUND_ERRORS if errors else OK
 
 

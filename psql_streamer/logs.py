@@ -83,7 +83,7 @@ def complain(problem: str) -> None:
     if is_json():
         logging.getLogger(f"{SERVICE}.cli").error("%s", problem)
     else:
-        say(f"psql-streamer: {problem}")
+        say(f"psql-streamer: {escape_controls(problem)}")
 
 
 # A name of a table may hold any of these: its lines must not look like lines of the log, nor steer the terminal.
@@ -93,15 +93,18 @@ _SHOWN_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(0x7F, 
 }
 
 
+def escape_controls(message: str) -> str:
+    """For people: further lines are indented, and characters that steer a terminal are shown."""
+    return message.translate(_SHOWN_CONTROLS)
+
+
 class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO    source.db1: connected`, with the traceback of an unexpected exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; more, which are indented, for a traceback and where the message has them."""
         message, traceback = _describe_record(record)
-        line = (
-            f"{_render_time(record)} {record.levelname:<7} {_name_part(record)}: {message.translate(_SHOWN_CONTROLS)}"
-        )
+        line = f"{_render_time(record)} {record.levelname:<7} {_name_part(record)}: {escape_controls(message)}"
         return f"{line}\n{traceback}" if traceback else line
 
 

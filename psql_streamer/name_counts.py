@@ -21,9 +21,14 @@ def show_name(name: str) -> str:
     writing) are escaped as in Python.
     """
     cut = f"{name[:_MOST_CHARACTERS]}..." if len(name) > _MOST_CHARACTERS else name
-    if cut.isprintable():
-        return cut
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
+    return escape_unprintable(cut)
+
+
+def escape_unprintable(text: str) -> str:
+    """On one line, and without what steers a terminal: such characters are escaped as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class NameCounts:

@@ -17,6 +17,16 @@ def describe_keys(keys: KeysProgress) -> str:
     return f"{keys.checked:,} {noun} looked up, {keys.gone:,} gone, {keys.superseded:,} superseded by the stream"
 
 
+def count_tables(progress: SnapshotProgress) -> int:
+    """Of how many tables a snapshot is, also of those that it does not list any more."""
+    return len(progress.tables) + progress.unlisted
+
+
+def count_tables_done(progress: SnapshotProgress) -> int:
+    """How many of them were read."""
+    return progress.unlisted_done + sum(table.state is TableState.DONE for table in progress.tables)
+
+
 def count_tables_left(progress: SnapshotProgress) -> int:
     """How many tables a snapshot has still to finish; 0 when it has ended."""
     return 0 if progress.state.ended else sum(table.state not in _OVER for table in progress.tables)
@@ -83,7 +93,7 @@ def _summarize_one(progress: SnapshotProgress) -> Mapping[str, Any]:
         "id": progress.id,
         "state": progress.state.value,
         "rows": progress.rows,
-        "tables": len(progress.tables),
+        "tables": count_tables(progress),
         "tables_left": count_tables_left(progress),
         "reason": progress.reason,
         **({} if progress.keys is None else {"keys": asdict(progress.keys)}),

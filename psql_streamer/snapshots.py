@@ -139,7 +139,8 @@ class SnapshotProgress:
     rows that were read once more, because a change of theirs came without a value. seconds: that it has taken.
     rows_per_second: over the last seconds. seconds_left: an estimate; None where there is none.
     reason: what it waits for, or why it ended; empty when there is nothing to say. keys: of one that looks up keys,
-    else None.
+    else None. unlisted: how many tables it has beside `tables`, when it has ended and there were many; unlisted_done:
+    those of them that were read.
     """
 
     id: str
@@ -156,3 +157,5 @@ class SnapshotProgress:
     seconds_left: float | None = None
     reason: str = ""
     keys: KeysProgress | None = None
+    unlisted: int = 0
+    unlisted_done: int = 0

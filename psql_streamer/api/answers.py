@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from psql_streamer.name_counts import escape_unprintable
 from psql_streamer.unexpected import log_unexpected
 
 log = logging.getLogger("psql_streamer.api")
@@ -31,10 +32,10 @@ class Problem(BaseModel):
 
 
 def answer(request: Request, body: Any, lines: Callable[[], list[str]], code: int = 200) -> Response:
-    """body: for JSON, a model or what JSON can say. lines: of the text."""
+    """body: for JSON, a model or what JSON can say. lines: of the text, whatever names of tables hold."""
     headers = {"Cache-Control": "no-store"}
     if choose_media_type(request, JSON, TEXT) == TEXT:
-        return PlainTextResponse("".join(f"{line}\n" for line in lines()), code, headers)
+        return PlainTextResponse("".join(f"{escape_unprintable(line)}\n" for line in lines()), code, headers)
     # Counters of a third party's part may hold anything; a stray type must not cost the whole answer.
     return Response(to_json(body, fallback=str, inf_nan_mode="null"), code, headers, JSON)
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from psql_streamer.interfaces import KnownSnapshot
 from psql_streamer.redaction import redact
-from psql_streamer.snapshot_figures import compute_share, compute_table_share, describe_keys
+from psql_streamer.snapshot_figures import (
+    compute_share,
+    compute_table_share,
+    count_tables,
+    count_tables_done,
+    describe_keys,
+)
 from psql_streamer.snapshots import SnapshotProgress, SnapshotState, TableProgress, TableState
 
 MOST_TABLES = 20
@@ -53,14 +59,13 @@ def show_snapshots(known: Mapping[str, Sequence[KnownSnapshot]]) -> list[Snapsho
 def _make_rows(known: KnownSnapshot) -> SnapshotRows:
     progress = known.progress
     tables = sorted(progress.tables, key=lambda table: _FIRST.index(table.state))
-    done = sum(table.state is TableState.DONE for table in tables)
     of_rows = f"{progress.rows:,} rows" if progress.keys is None else describe_keys(progress.keys)
-    counted = f"{done} of {len(tables)} tables, {of_rows}{_describe_pace(progress)}"
+    counted = f"{count_tables_done(progress)} of {count_tables(progress)} tables, {of_rows}{_describe_pace(progress)}"
     css = {SnapshotState.FAILED: "problem", SnapshotState.DONE: "ok"}.get(progress.state, "")
     name = f"{known.source}: {progress.id}"
     whole = Bar(name, progress.state.value, css, compute_share(progress), counted, redact(progress.reason))
     return SnapshotRows(
-        whole, [_make_table_bar(table) for table in tables[:MOST_TABLES]], max(0, len(tables) - MOST_TABLES)
+        whole, [_make_table_bar(table) for table in tables[:MOST_TABLES]], max(0, count_tables(progress) - MOST_TABLES)
     )
 
 

@@ -137,6 +137,7 @@ class SnapshotShown(BaseModel):
     wanted: what the operator wants of it, which is followed within a chunk. requested: empty for all tables.
     stale: rows that were left out because the stream had newer ones. read_again: rows that were read once more.
     seconds, seconds_left: that it has taken, and may take. keys: of one that looks up keys; else null.
+    unlisted: tables that it has beside those of `tables`, when it has ended; unlisted_done: those that were read.
     """
 
     id: str
@@ -156,6 +157,8 @@ class SnapshotShown(BaseModel):
     keys: KeysShown | None
     requested: list[RequestShown]
     tables: list[TableShown]
+    unlisted: int = 0
+    unlisted_done: int = 0
 
     @classmethod
     def from_known(cls, known: KnownSnapshot) -> SnapshotShown:
@@ -179,6 +182,8 @@ class SnapshotShown(BaseModel):
             keys=None if progress.keys is None else KeysShown(**asdict(progress.keys)),
             requested=[RequestShown(table=one.table, where=one.where) for one in known.requested],
             tables=[_convert_table(table) for table in progress.tables],
+            unlisted=progress.unlisted,
+            unlisted_done=progress.unlisted_done,
         )
 
 
@@ -193,7 +198,8 @@ def describe_snapshot(shown: SnapshotShown) -> str:
     rate = f", {shown.rows_per_second:.0f} rows/s" if shown.state is SnapshotState.RUNNING else ""
     left = f", {shown.seconds_left:.0f} s left" if shown.seconds_left is not None else ""
     reason = f": {shown.reason}" if shown.reason else ""
-    tables = "1 table" if len(shown.tables) == 1 else f"{len(shown.tables)} tables"
+    count = len(shown.tables) + shown.unlisted
+    tables = "1 table" if count == 1 else f"{count} tables"
     if (keys := shown.keys) is not None:
         figures = f"{keys.checked} keys looked up, {keys.gone} gone, {keys.superseded} superseded"
         return f"{shown.id} source.{shown.source} {shown.state} {tables} {figures}{reason}"

@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from psql_streamer.errors import StreamerError
-from psql_streamer.snapshot_figures import compute_share, compute_table_share, count_tables_left, describe_keys
+from psql_streamer.name_counts import escape_unprintable
+from psql_streamer.snapshot_figures import (
+    compute_share,
+    compute_table_share,
+    count_tables,
+    count_tables_done,
+    count_tables_left,
+    describe_keys,
+)
 from psql_streamer.snapshots import KeysProgress, SnapshotProgress, SnapshotState, TableProgress, TableState
 
 _FIRST = (TableState.READING, TableState.FAILED, TableState.WAITING, TableState.DONE)
@@ -30,17 +38,17 @@ class Snapshot:
         try:
             tables = [
                 TableProgress(
-                    one["table"],
+                    escape_unprintable(one["table"]),
                     TableState(one["state"]),
                     one["rows"],
                     one["estimated_rows"],
                     one["chunks"],
                     tuple(one["last_key"]),
-                    one["reason"],
+                    escape_unprintable(one["reason"]),
                 )
                 for one in shown["tables"]
             ]
-            figures = ("rows", "chunks", "stale", "read_again", "seconds", "rows_per_second", "seconds_left", "reason")
+            figures = ("rows", "chunks", "stale", "read_again", "seconds", "rows_per_second", "seconds_left")
             progress = SnapshotProgress(
                 shown["id"],
                 SnapshotState(shown["state"]),
@@ -48,6 +56,9 @@ class Snapshot:
                 shown["on_demand"],
                 datetime.fromisoformat(shown["asked_at"]).timestamp(),
                 **{name: shown[name] for name in figures},
+                reason=escape_unprintable(shown["reason"]),
+                unlisted=shown.get("unlisted", 0),
+                unlisted_done=shown.get("unlisted_done", 0),
                 keys=None if shown.get("keys") is None else KeysProgress(**shown["keys"]),
             )
             return cls(shown["source"], shown["wanted"], progress)
@@ -66,8 +77,8 @@ def read_snapshots(answer: Mapping[str, Any]) -> list[Snapshot]:
 def summarize_snapshot(snapshot: Snapshot) -> str:
     """A snapshot in a line."""
     progress = snapshot.progress
-    done = sum(table.state is TableState.DONE for table in progress.tables)
-    parts = [f"{done} of {len(progress.tables)} tables", _describe_rows(progress)]
+    tables = f"{count_tables_done(progress)} of {count_tables(progress)} tables"
+    parts = [tables, _describe_rows(progress)]
     if progress.state is SnapshotState.RUNNING:
         parts.append(f"{progress.rows_per_second:,.0f} {'rows' if progress.keys is None else 'keys'}/s")
     if progress.seconds_left is not None and not progress.state.ended:
@@ -89,9 +100,9 @@ def show_bars(snapshot: Snapshot, columns: int, lines: int) -> list[str]:
         f"{'':{width}}  {_show_bar(compute_share(snapshot.progress))}",
         *(_describe_table(table, width) for table in shown),
     ]
-    if len(tables) > len(shown):
+    if (more := count_tables(snapshot.progress) - len(shown)) > 0:
         left = count_tables_left(snapshot.progress)
-        found.append(f"{len(tables) - len(shown)} more tables; {left} in all are not finished")
+        found.append(f"{more} more tables; {left} in all are not finished")
     return [line if len(line) < columns else f"{line[: max(0, columns - 4)]}..." for line in found]
 
 
@@ -108,7 +119,7 @@ def show_overview(snapshots: Sequence[Snapshot]) -> list[str]:
     for one in snapshots:
         progress = one.progress
         left = "" if progress.seconds_left is None or progress.state.ended else show_duration(progress.seconds_left)
-        tables = f"{len(progress.tables) - _count_unread(progress)}/{len(progress.tables)}"
+        tables = f"{count_tables_done(progress)}/{count_tables(progress)}"
         asked = datetime.fromtimestamp(progress.asked_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
         rows.append(
             (progress.id, one.source, _describe_state(one), tables, _show_given(progress), left, asked, progress.reason)
@@ -162,10 +173,6 @@ def _show_bar(part: float | None) -> str:
         return f"[{'?' * _BAR}]    ?"
     filled = int(part * _BAR)
     return f"[{'#' * filled}{'-' * (_BAR - filled)}] {int(part * 100):3d}%"
-
-
-def _count_unread(progress: SnapshotProgress) -> int:
-    return sum(table.state is not TableState.DONE for table in progress.tables)
 
 
 def _make_version_error() -> StreamerError:

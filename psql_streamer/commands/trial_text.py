@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from psql_streamer.name_counts import escape_unprintable
 from psql_streamer.trial.outcome_json import as_json, indent_json, render_key, show_bytes
 from psql_streamer.trial.trying import DeadLetter, Event, Tried
 
@@ -111,7 +112,7 @@ def _show_on_line(given: Any) -> str:
 
 def _wrap_line(line: str, width: int) -> Iterator[str]:
     """A line in pieces; those behind the first are indented. Control characters are shown by their escapes."""
-    text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in line)
+    text = escape_unprintable(line)
     indent = " " * (len(text) - len(text.lstrip()) + 2)
     yield text[:width]
     rest, room = text[width:], max(1, width - len(indent))

@@ -177,6 +177,8 @@ class SnapshotRun:
             sum(left) / rate if rate and known and self.check is None else None,
             waits_for or self._describe_end(),
             None if self.check is None else self.check.show(),
+            self.untold.tables,
+            self.untold.tables if self.state is SnapshotState.DONE else self.untold.done,
         )
 
 

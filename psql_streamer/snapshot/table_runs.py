@@ -131,11 +131,12 @@ class TableRun:
 
 class Untold(NamedTuple):
     """The tables of a snapshot that has ended of which the position has nothing but this: how many, and what was given
-    of them."""
+    of them, and how many of them are done."""
 
     tables: int = 0
     rows: int = 0
     chunks: int = 0
+    done: int = 0
 
 
 class TableRuns(Sequence[TableRun]):
@@ -229,7 +230,8 @@ class TableRuns(Sequence[TableRun]):
             told = {table.table for table in _select_most_telling(self._every)}
             left_out = [table for table in self._every if table.table not in told]
             rows, chunks = sum(table.rows for table in left_out), sum(table.chunks for table in left_out)
-            self._untold = Untold(len(left_out), rows, chunks)
+            done = sum(table.state is TableState.DONE for table in left_out)
+            self._untold = Untold(len(left_out), rows, chunks, done)
         return self._untold
 
     def _settle(self, table: TableRun) -> None:

@@ -123,6 +123,14 @@ def test_status_as_text_has_a_line_for_each_part(client: httpx.Client, pipeline:
     assert answer.text == "source.db1: ok: streaming from 0/100\nsink.kafka1: problem: no broker answers\n"
 
 
+def test_what_a_reason_quotes_makes_no_line_of_its_own_and_steers_no_terminal(
+    client: httpx.Client, pipeline: Pipeline
+) -> None:
+    pipeline.parts["sink.kafka1"] = Status(False, "public.a\nsource.x: ok: forged\x1b[2J is locked")
+    told = client.get("/status", headers=TEXT).text.splitlines()[1:]
+    assert told == ["sink.kafka1: problem: public.a\\nsource.x: ok: forged\\x1b[2J is locked"]
+
+
 def test_status_is_never_cached(client: httpx.Client) -> None:
     assert client.get("/status").headers["cache-control"] == "no-store"
 

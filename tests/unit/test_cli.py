@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from psql_streamer import __version__
+from psql_streamer import __version__, cli
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.cli import DEMO_SOURCES, main
 from psql_streamer.config import Config
 from psql_streamer.demo.stages import STAGES
 from psql_streamer.errors import SinkRefused
+from psql_streamer.interfaces import Severity
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import pipeline
@@ -351,3 +353,11 @@ def test_what_is_printed_is_utf_8_in_every_locale(tmp_path: Path, encoding: str)
 def test_streams_that_are_closed_are_no_error() -> None:
     assert run_command("version", shell="<&- >&- 2>&-").returncode == 0
     assert run_command("version", shell="<&- >&-").stderr == ""
+
+
+def test_a_finding_quotes_a_name_without_making_a_line_that_looks_like_another_finding(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    finding = cli._make_finding("source.db1", Severity.WARNING, 'table "a\nsink.k: error: forged\x1b[2J" has no key')
+    cli._print_findings(argparse.Namespace(json=False), [finding])
+    assert capsys.readouterr().out == ('source.db1: warning: table "a\n    sink.k: error: forged\\x1b[2J" has no key\n')
