@@ -186,7 +186,7 @@ class PostgresSource(Source):
             self._confirmed = self._floor = slot.confirmed_flush_lsn
             self._given = resume.lsn if position is None else read_given(position)
             if not self._starts:  # a later start is where reading got to
-                self._durable = resume.lsn
+                self._durable = self._received = resume.lsn
                 self._stored = None if position is None else resume.lsn
             self._reader = self._spawn(resume, slot)
             walsender = self._reader.wait_for_start()

@@ -459,6 +459,15 @@ def test_a_source_that_nobody_reads_does_not_blame_the_server(shop: Database, la
         assert len(rows(batches + read_all(source, shop))) == 9999
 
 
+def test_a_source_that_was_sent_nothing_yet_has_received_what_lies_in_front_of_its_position(shop: Database) -> None:
+    with streaming(shop) as source:
+        _insert(shop, 1, 1)
+        position = read_all(source, shop)[-1].position
+    with streaming(shop, position) as source:
+        stats = source.stats()
+        assert stats["received_lsn"] >= stats["stored_lsn"] >= stats["confirmed_lsn"] > 0
+
+
 def test_what_was_read_and_is_not_stored_counts_as_lag_also_behind_a_reconnect(shop: Database) -> None:
     with streaming(shop) as source:
         _insert(shop, 1, 1)
