@@ -808,7 +808,7 @@ def test_a_reader_that_the_machine_cannot_start_now_is_tried_again_and_named(
 
     with streaming(shop) as source:
         with monkeypatch.context() as lacking:
-            lacking.setattr("sources.postgres.reader_process.subprocess.Popen", lack_processes)
+            lacking.setattr("subprocess._fork_exec", lack_processes)
             with pytest.raises(SourceUnavailable, match="no more threads and processes can be started: raise"):
                 source.start(None)
             assert not source.status().ok
