@@ -935,5 +935,5 @@ def test_keys_that_are_arrays_with_nulls_are_read_once_whatever_the_settings(dat
         consumer.until_done(20.0)
     finally:
         consumer.source.stop()
-    assert consumer.fold.reads == 40
+    assert consumer.fold.reads == 60
     consumer.fold.assert_equals(database, "public.t")
