@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _NESTED = re.compile(r"\s*(?:struct|array|map)\s*<", re.IGNORECASE)
 _FLOATING = re.compile(r"(?i)\b(?:double|float|real)\b")
+_TIMESTAMP = re.compile(r"(?i)timestamp(?:_ltz)?")
 _MARK = "psql-streamer cannot coerce"
 _CORRUPT = "psql_streamer_corrupt"
 _END = "psql_streamer_end"
@@ -75,12 +76,17 @@ def _render_conversion(column: str, kind: str) -> tuple[str, str]:
 
 
 def _cast_text(column: str, kind: str) -> tuple[str, str]:
-    """A number past the range of a floating type is Infinity to Spark."""
+    """A number past the range of a floating type is Infinity to Spark, and to a time without a date it adds today's,
+    which is another one in a repeat."""
     value = f"try_cast({column} AS {kind})"
     failed = f"{value} IS NULL"
     if _FLOATING.fullmatch(kind.strip()):
         written = f"lower(CAST({column} AS STRING))"
         failed = f"({failed} OR (abs({value}) = double('Infinity') AND {written} NOT LIKE '%inf%'))"
+    if _TIMESTAMP.fullmatch(kind.strip()):
+        # typeof is known when the plan is made: other columns are not looked at.
+        without_date = f"CAST({column} AS STRING) RLIKE '^[\\\\p{{Cntrl}} ]*(T|[0-9]{{1,2}}:)'"
+        failed = f"({failed} OR (typeof({column}) = 'string' AND {without_date}))"
     return value, failed
 
 

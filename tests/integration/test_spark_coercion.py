@@ -178,6 +178,14 @@ def test_a_value_that_sparks_type_does_not_hold_follows_on_error_where_it_is_coe
     assert handler.stats()["dead_lettered"] == 2
 
 
+def test_a_time_without_a_date_is_no_timestamp_as_the_day_of_a_repeat_would_be_another(spark: Any) -> None:
+    handler = spark(orders={"coerce": {"value": " TIMESTAMP "}, "onError": "null"})
+    texts = [b"2026-01-02 10:00", b"10:00:00", b"T12", b"\n 1:02", b"2026"]
+    result = only(handler.handle(batch(values_of_type(25, -1, *texts))))
+    assert values(result, "value") == [b"2026-01-02 10:00:00+00", None, None, None, b"2026-01-01 00:00:00+00"]
+    assert handler.stats()["nulled"] == 3
+
+
 TOO_LARGE = [
     (3802, "struct<a: double>", b'{"a": 1' + b"0" * 400 + b"}"),
     (114, "struct<a: struct<b: array<double>>>", b'{"a": {"b": [1, -1e400]}}'),
