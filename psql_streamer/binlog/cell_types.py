@@ -9,6 +9,7 @@ from enum import IntEnum
 from psql_streamer.binlog.charsets import BINARY, BY_COLLATION, CharacterSet, decode_characters
 from psql_streamer.binlog.table_map import Field, FieldType, TableMap
 from psql_streamer.errors import ProtocolError
+from psql_streamer.geometries import GEOMETRIES
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import PostgresType
 from psql_streamer.pgtypes.builtin import OIDS
@@ -242,20 +243,8 @@ def _build_document_maker(name: str, kind: Kind) -> Callable[[Field, TableMap], 
     return make
 
 
-_GEOMETRIES = (
-    "geometry",
-    "point",
-    "linestring",
-    "polygon",
-    "multipoint",
-    "multilinestring",
-    "multipolygon",
-    "geometrycollection",
-)
-
-
 def _make_geometry_form(field: Field, table: TableMap) -> ColumnForm:
-    name = _GEOMETRIES[field.geometry] if field.geometry < len(_GEOMETRIES) else "geometry"
+    name = GEOMETRIES[field.geometry] if field.geometry < len(GEOMETRIES) else "geometry"
     return _build_document_maker(name, Kind.GEOMETRY)(field, table)
 
 

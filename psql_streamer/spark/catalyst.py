@@ -75,7 +75,7 @@ class Catalyst:
         if at == len(way):
             return plan, plan.output().last()
         kind, chosen, has_row = way[at]
-        children = _list_items(plan.children())
+        children = list_items(plan.children())
         child, row = self._rebuild_plan(children[chosen], way, at + 1, masks)
         if kind == "Filter":
             return self._filter(self._loosen_condition(plan.condition(), row, at, (), masks), child), row
@@ -102,6 +102,11 @@ class Catalyst:
         return self._parser.parseExpression(f"{number}L")
 
 
+def list_items(seq: Any) -> list[Any]:
+    """What a Seq of Scala has."""
+    return [seq.apply(at) for at in range(seq.length())]
+
+
 def _render_plan(plan: Any) -> str:
     from py4j.protocol import Py4JError
 
@@ -115,7 +120,3 @@ def _render_plan(plan: Any) -> str:
 
 def _read_analysed_plan(result: Any) -> Any:
     return result._jdf.queryExecution().analyzed()
-
-
-def _list_items(seq: Any) -> list[Any]:
-    return [seq.apply(at) for at in range(seq.length())]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from psql_streamer.spark.catalyst import list_items
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -37,7 +39,7 @@ class PythonFunctions:
         """The expression with attributes for its functions, the plan that computes these on top of `below`, and whether
         each has failed."""
         children, failed = list[Any](), list[Any]()
-        for child in _list_children(expression):
+        for child in list_items(expression.children()):
             lifted, below, of_child = self.lift(child, below)
             children.append(lifted)
             failed += of_child
@@ -96,12 +98,7 @@ def _make_tolerant(function: Callable[..., Any]) -> Callable[..., tuple[Any, boo
     def tolerant(*values: Any, **named: Any) -> tuple[Any, bool]:
         try:
             return function(*values, **named), False
-        except Exception:
+        except Exception:  # of whatever kind: the job would fail on it
             return None, True
 
     return tolerant
-
-
-def _list_children(expression: Any) -> list[Any]:
-    children = expression.children()
-    return [children.apply(at) for at in range(children.length())]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from psql_streamer.spark.catalyst import list_items
 from psql_streamer.spark.tolerant_python import PythonFunctions
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class _Tolerance:
         what nobody reads.
         """
         kind = plan.nodeName()
-        children = _list_items(plan.children())
+        children = list_items(plan.children())
         if not children:
             return plan, None
         if kind == "Project":
@@ -103,7 +104,7 @@ class _Tolerance:
         return plan.withNewChildren(self._seq(children)), flags
 
     def _project(self, plan: Any, turns: list[int], needed: frozenset[int]) -> tuple[Any, Any]:
-        listed = _list_items(plan.projectList())
+        listed = list_items(plan.projectList())
         wanted = [one for one in listed if one.exprId().id() in needed]
         below = frozenset().union(*(_collect_ids(one.references().toSeq()) for one in wanted))
         child, flags = self.rebuild_plan(plan.child(), turns[1:], below)
@@ -119,7 +120,7 @@ class _Tolerance:
             for one in listed
         ]
         noted = self._note_failures(flags, [(names[one], attempt) for one, attempt in attempts.items()])
-        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts.values()]), lifted)
+        inner = self.logical.Project(self._seq([*list_items(child.output()), *attempts.values()]), lifted)
         behind = [] if noted is None else [noted]
         return self.logical.Project(self._seq([*given, *behind]), inner), _make_attribute(noted)
 
@@ -131,14 +132,14 @@ class _Tolerance:
         for one in _list_conjuncts(condition):
             attempt, lifted = self._make_attempt(one, lifted)
             attempts.append(attempt)
-        inner = self.logical.Project(self._seq([*_list_items(child.output()), *attempts]), lifted)
+        inner = self.logical.Project(self._seq([*list_items(child.output()), *attempts]), lifted)
         noted = self._note_failures(flags, [(None, attempt) for attempt in attempts])
-        middle = self.logical.Project(self._seq([*_list_items(inner.output()), noted]), inner)
+        middle = self.logical.Project(self._seq([*list_items(inner.output()), noted]), inner)
         admitted = middle
         for attempt in attempts:
             either = self._expressions.Or(self._expressions.IsNull(attempt.toAttribute()), self._unpack_value(attempt))
             admitted = self.logical.Filter(either, admitted)
-        kept = [*_list_items(plan.output()), noted.toAttribute()]
+        kept = [*list_items(plan.output()), noted.toAttribute()]
         return self.logical.Project(self._seq(kept), admitted), noted.toAttribute()
 
     def _make_attempt(self, expression: Any, below: Any) -> tuple[Any, Any]:
@@ -192,7 +193,7 @@ def _may_leave_half_written(expression: Any) -> bool:
     kind = expression.nodeName()
     if kind == "StructsToXml" or (kind in ("StructsToJson", "StructsToCsv") and not expression.options().isEmpty()):
         return True
-    return any(_may_leave_half_written(child) for child in _list_items(expression.children()))
+    return any(_may_leave_half_written(child) for child in list_items(expression.children()))
 
 
 def _list_conjuncts(condition: Any) -> list[Any]:
@@ -202,8 +203,4 @@ def _list_conjuncts(condition: Any) -> list[Any]:
 
 
 def _collect_ids(attributes: Any) -> frozenset[int]:
-    return frozenset(one.exprId().id() for one in _list_items(attributes))
-
-
-def _list_items(seq: Any) -> list[Any]:
-    return [seq.apply(at) for at in range(seq.length())]
+    return frozenset(one.exprId().id() for one in list_items(attributes))

@@ -12,6 +12,7 @@ from psql_streamer.binlog.cell_types import CellType, choose_form
 from psql_streamer.binlog.charsets import BINARY
 from psql_streamer.binlog.table_map import Field, FieldType, TableMap
 from psql_streamer.errors import ProtocolError
+from psql_streamer.geometries import GEOMETRIES
 from psql_streamer.model import Column, Relation
 from sources.mysql.options import SYSTEM_SCHEMAS
 from sources.mysql.server import Session
@@ -43,17 +44,9 @@ _INTEGERS = {
     "bigint": FieldType.LONGLONG,
 }
 _BLOBS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-_GEOMETRY = {
-    "geometry": 0,
-    "point": 1,
-    "linestring": 2,
-    "polygon": 3,
-    "multipoint": 4,
-    "multilinestring": 5,
-    "multipolygon": 6,
-    "geometrycollection": 7,
-    "geomcollection": 7,
-}
+_GEOMETRY = {**{name: number for number, name in enumerate(GEOMETRIES)}, "geomcollection": 7}
+"""MySQL has two names for a collection."""
+
 _UTF8 = 45
 """utf8mb4_general_ci."""
 _FIXED_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}

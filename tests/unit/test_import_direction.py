@@ -24,6 +24,7 @@ TIERS = [
         "psql_streamer.few_changes",
         "psql_streamer.few_rows",
         "psql_streamer.gathering",
+        "psql_streamer.geometries",
         "psql_streamer.growing",
         "psql_streamer.hashed",
         "psql_streamer.linger",

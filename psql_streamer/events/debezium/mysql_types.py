@@ -22,6 +22,7 @@ from psql_streamer.events.debezium.connect_type import (
     make_value_render,
 )
 from psql_streamer.events.json.json_text import Piece, render_quoted
+from psql_streamer.geometries import GEOMETRIES
 from psql_streamer.model import TextType
 from psql_streamer.pgtype import Logical
 from psql_streamer.pgtypes.builtin import BY_OID
@@ -98,27 +99,16 @@ _POINT = ConnectType(POINT_SCHEMA, make_value_render(value.render_geometry_point
 _GEOMETRY = ConnectType(_GEOMETRY_SCHEMA, make_value_render(value.render_geometry))
 _VECTOR = ConnectType(_VECTOR_SCHEMA, make_value_render(value.render_floats))
 
-_GEOMETRIES = (
-    "geometry",
-    "linestring",
-    "polygon",
-    "multipoint",
-    "multilinestring",
-    "multipolygon",
-    "geometrycollection",
-    "geomcollection",
-)
-
 _BY_NAME: dict[tuple[str, Logical], Callable[[TextType], ConnectType | None]] = {
     ("bigint unsigned", Logical.NUMERIC): _make_unsigned_type,
     ("bit", Logical.BIT): _make_bit_type,
     ("enum", Logical.TEXT): partial(_make_label_type, "io.debezium.data.Enum"),
-    ("point", Logical.JSON): lambda _: _POINT,
     ("set", Logical.TEXT): partial(_make_label_type, "io.debezium.data.EnumSet"),
     ("time", Logical.INTERVAL): lambda _: _TIME,
     ("vector", Logical.JSON): lambda _: _VECTOR,
     ("year", Logical.INT2): lambda _: _YEAR,
-    **{(name, Logical.JSON): lambda _: _GEOMETRY for name in _GEOMETRIES},
+    **{(name, Logical.JSON): lambda _: _GEOMETRY for name in GEOMETRIES},
+    ("point", Logical.JSON): lambda _: _POINT,
 }
 """By the name that the server has for the type, and by what its values are held as: other databases have types of these
 names, too."""
