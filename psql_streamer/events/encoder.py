@@ -22,13 +22,14 @@ from psql_streamer.events.excluded_columns import KEY_LEFT_OUT_REMEDY, ExcludedC
 from psql_streamer.events.few import FewRecords
 from psql_streamer.events.format import BatchFormat, Format, OneRow, RowTexts, find_commit
 from psql_streamer.events.json.json_text import decode_dictionary
+from psql_streamer.events.json.objects import count_by_column
 from psql_streamer.events.json.row_json import RowJson, render_unchanged
 from psql_streamer.events.key_columns import KeyColumns
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.plans import Plan, Plans, SourcePlans, Way, Ways
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router, SourceTopic
-from psql_streamer.events.rows import Keys, Rows, count_left_behind, split, take
+from psql_streamer.events.rows import Keys, Rows, split, take
 from psql_streamer.events.schema_change import render_schema_change, render_schema_change_key, render_table_statement
 from psql_streamer.events.source_fields import SourceFields
 from psql_streamer.events.timestamps import Timestamps, choose_timestamps
@@ -262,8 +263,7 @@ class Encoder:
 
     def _encode_unrouted(self, form: BatchFormat, rows: Rows, tables: Sequence[str]) -> Encoded:
         """The records of rows, which have no topic yet."""
-        for column, count in count_left_behind(rows).items():
-            form.left_behind[column] += count
+        form.left_behind.update(_count_left_behind(rows))
         texts = RowTexts(rows, self._json)
         headers = {**(_render_headers(rows, form, texts) if self._headers else {}), **form.render_extra_headers(rows)}
         keys, values, addresses = form.render_keys(rows, texts), form.render_rows(rows, texts), rows.addresses
@@ -398,6 +398,15 @@ def _make_table_record(
         told = {**headers.render(tx), "schema": relation.schema, "table": relation.table}
     commit, moment = int(transactions.commit[tx]), int(transactions.commit_ts[tx])
     return Single(topic, str(relation), what.batch_order, commit, what.seq, key, value, told, moment)
+
+
+def _count_left_behind(rows: Rows) -> Mapping[str, int]:
+    """schema.table.column -> rows under a new key that lack a value of the column, because the update that changed
+    their key left it alone: consumers have it under the old key, which is deleted.
+    """
+    if rows.unchanged is None or rows.new is None or not (rows.key_change and rows.op is RowOp.INSERT):
+        return {}
+    return count_by_column(np.flatnonzero(rows.unchanged), rows.new, rows)
 
 
 def _is_addressed(table: CellTable) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,8 +154,8 @@ class BatchFormat(ABC):
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.nulled = defaultdict[str, int](int)
-        self.left_behind = defaultdict[str, int](int)
+        self.nulled = Counter[str]()
+        self.left_behind = Counter[str]()
         self.fields = choose_fields(batch.source)
 
     @abstractmethod

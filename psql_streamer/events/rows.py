@@ -6,7 +6,7 @@ insert of the new one, so that what is keyed by it (a compacted topic, a consume
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -360,21 +360,6 @@ def _fill_typed(
 def _drop_cells(cells: ArrowCells, at: Index) -> ArrowCells:
     stays = ~np.isin(cells.at, at)
     return ArrowCells(cells.at[stays], cells.values.filter(pa.array(stays)))
-
-
-def count_left_behind(rows: Rows) -> Mapping[str, int]:
-    """schema.table.column -> rows under a new key that lack a value of the column, because the update that changed
-    their key left it alone: consumers have it under the old key, which is deleted.
-    """
-    if rows.unchanged is None or rows.new is None or not (rows.key_change and rows.op is RowOp.INSERT):
-        return {}
-    begins, cells = rows.new.tuples.begins, np.flatnonzero(rows.unchanged)
-    row = np.searchsorted(begins, cells, side="right") - 1
-    columns = rows.shape[row].astype(np.int64) << _PLACE_BITS | cells - begins[row]
-    found = zip(*(counted.tolist() for counted in np.unique(columns, return_counts=True)), strict=True)
-    shapes, place = rows.shapes, (1 << _PLACE_BITS) - 1
-    named = [(shapes[column >> _PLACE_BITS], column & place, count) for column, count in found]
-    return {f"{shape.relation}.{shape.columns[number].name}": count for shape, number, count in named}
 
 
 def _split_by_key_change(rows: Rows) -> Iterator[Rows]:

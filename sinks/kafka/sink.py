@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaException
@@ -50,6 +50,7 @@ _MOST_IDS = 10
 
 _NO_MESSAGE_TOPIC = 'messages with prefix "%s" have no topic and are skipped: see messageTopic'
 _NO_LEGAL_TOPIC = 'messages with prefix "%s" are skipped: Kafka does not allow the topic that messageTopic makes of it'
+_NULLED = "%s has a value that format %s cannot hold: it, or a part of it, is null"
 _LEFT_BEHIND = (
     "%s: an update changed the key of a row and left this value alone, so the server did not send it, and the record "
     "under the new key lacks it: have the server send old rows whole (REPLICA IDENTITY FULL, binlog_row_image = FULL), "
@@ -326,12 +327,13 @@ class KafkaSink(Sink):
         self._counts["excluded"] += records.excluded
         if records.skipped or records.skipped_messages:
             self._skip(records)
-        for column in self._nulled.add(records.nulled) if records.nulled else ():
-            who = column or f"a column beyond the first {_MOST_NAMES}"
-            told = "%s has a value that format %s cannot hold: it, or a part of it, is null"
-            self._log.warning(told, who, self._options.format)
-        for column in self._left_behind.add(records.left_behind) if records.left_behind else ():
-            self._log.warning(_LEFT_BEHIND, column or f"a column beyond the first {_MOST_NAMES}")
+        self._tell_of_columns(_NULLED, self._nulled, records.nulled, self._options.format)
+        self._tell_of_columns(_LEFT_BEHIND, self._left_behind, records.left_behind)
+
+    def _tell_of_columns(self, told: str, counted: NameCounts, found: Mapping[str, int], *details: str) -> None:
+        """Count what became of values, and tell it of each column once."""
+        for column in counted.add(found) if found else ():
+            self._log.warning(told, column or f"a column beyond the first {_MOST_NAMES}", *details)
 
     def _skip(self, records: Records) -> None:
         """Count what has no topic, and tell it of each table and prefix once."""

@@ -41,7 +41,7 @@ from psql_streamer.events.debezium.types import choose_connect_type, render_unav
 from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Piece, Render, join, render_name, render_quoted
-from psql_streamer.events.json.objects import Lost, Objects, collect_columns
+from psql_streamer.events.json.objects import Lost, Objects, count_by_column
 from psql_streamer.events.json.row_json import render_keyed
 from psql_streamer.events.json.values import choose_render
 from psql_streamer.events.per_transaction import Fragment
@@ -194,12 +194,7 @@ class DebeziumBatch(BatchFormat):
 
     def _note_lost(self, image: Cells, rows: Rows) -> Lost:
         def note(cells: Index) -> None:
-            columns, which, row = collect_columns(cells, image, rows)
-            relations = rows.shape[row]
-            kinds, counts = np.unique(relations.astype(np.int64) << 32 | which, return_counts=True)
-            for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
-                column = columns[kind & 0xFFFF_FFFF]
-                self.nulled[f"{rows.shapes[kind >> 32].relation}.{column.name}"] += count
+            self.nulled.update(count_by_column(cells, image, rows))
 
         return note
 

@@ -6,7 +6,8 @@ value is written; values that are written alike are written together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -64,6 +65,16 @@ def collect_columns(at: Index, cells: Cells, rows: Rows) -> tuple[Sequence[Colum
     code = rows.shape[row].astype(np.int64) << 16 | cells.list_places()[at]
     distinct, which = np.unique(code, return_inverse=True)
     return [rows.shapes[one >> 16].columns[one & 0xFFFF] for one in distinct.tolist()], which, row
+
+
+def count_by_column(at: Index, cells: Cells, rows: Rows) -> Mapping[str, int]:
+    """schema.table.column -> how many of some cells are of it."""
+    columns, which, row = collect_columns(at, cells, rows)
+    _, firsts, counts = np.unique(which, return_index=True, return_counts=True)
+    found = Counter[str]()
+    for column, shape, count in zip(columns, rows.shape[row[firsts]].tolist(), counts.tolist(), strict=True):
+        found[f"{rows.shapes[shape].relation}.{column.name}"] += count  # a table may have several shapes
+    return found
 
 
 class WrittenByColumn(Exception):
