@@ -14,13 +14,15 @@ MISSING = 404, {"error_code": 40403, "message": "Schema not found"}
 
 
 class RegistryServer:
-    """url: where it is. asked: the paths of questions, in their order. logins: their Authorization. answers: by path:
-    an object, or the status and the body. fault: answers all questions, if it is set; may wait for as long as it likes.
+    """url: where it is. asked: the paths of questions, in their order, with POST in front of those that post. posted:
+    what these do. logins: their Authorization. answers: by what is asked: an object, or the status and the body. fault:
+    answers all questions, if it is set; may wait for as long as it likes.
     """
 
     def __init__(self, port: int, scheme: str) -> None:
         self.url = f"{scheme}://127.0.0.1:{port}"
         self.asked: list[str] = []
+        self.posted: list[Any] = []
         self.logins: list[str | None] = []
         self.answers: dict[str, Any] = {"/schemas/types": ["AVRO", "JSON", "PROTOBUF"]}
         self.fault: Callable[[], tuple[int, Any]] | None = None
@@ -32,13 +34,13 @@ class RegistryServer:
         self.answers[f"/schemas/{kind}/{schema}"] = described
         self.answers[f"/schemas/{kind}/{schema}?format=serialized"] = described
 
-    def answer(self, path: str, login: str | None) -> tuple[int, Any]:
+    def answer(self, asked: str, login: str | None) -> tuple[int, Any]:
         """The status and the body."""
-        self.asked.append(path)
+        self.asked.append(asked)
         self.logins.append(login)
         if self.fault is not None:
             return self.fault()
-        found = self.answers.get(path, MISSING)
+        found = self.answers.get(asked, MISSING)
         return found if isinstance(found, tuple) else (200, found)
 
 
@@ -50,7 +52,14 @@ def registry_server(
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = registry.answer(self.path, self.headers["Authorization"])
+            self.reply(self.path)
+
+        def do_POST(self) -> None:
+            registry.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.reply(f"POST {self.path}")
+
+        def reply(self, asked: str) -> None:
+            status, body = registry.answer(asked, self.headers["Authorization"])
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.registry.client import LOOK_AT_URL, RegistryClient
+from psql_streamer.registry.client import LOOK_AT_URL, NO_USABLE_ANSWER, RegistryClient
 from psql_streamer.registry.errors import RegistryRefused
 from psql_streamer.registry.options import RegistryOptions
 
@@ -19,4 +19,4 @@ def find_problems(options: RegistryOptions) -> Iterator[Finding]:
         return
     severity = Severity.ERROR if len(problems) == len(options.url) else Severity.WARNING
     for problem in problems:
-        yield Finding(severity, f"no usable answer from the schema registry {problem}", LOOK_AT_URL)
+        yield Finding(severity, f"{NO_USABLE_ANSWER} {problem}", LOOK_AT_URL)

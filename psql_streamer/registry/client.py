@@ -7,11 +7,17 @@ import http.client
 import json
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
-from psql_streamer.registry.errors import MissingSchemaError, RegistryRefused, RegistryUnavailable, SchemaError
+from psql_streamer.registry.errors import (
+    DeclinedError,
+    MissingSchemaError,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaError,
+)
 from psql_streamer.registry.options import RegistryOptions
 
 _MOST_ANSWER_BYTES = 32 << 20
@@ -22,8 +28,26 @@ _PIECE_BYTES = 1 << 16
 _MISSING = range(40400, 40500)
 """Error codes that registries give with the status 404. A proxy, or a registry at another path, gives none."""
 
+_DECLINING = (409, 422)
+"""With these a registry says what it has against what is posted to it."""
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+
+NO_USABLE_ANSWER = "no usable answer from the schema registry"
 LOOK_AT_URL = "look at url, and whether the registry runs there"
 _LOG_IN = "look at user and password, or token, and at what the registry lets this user read"
+
+
+class UnusableAnswerError(Exception):
+    """One server gave no answer, or none that is of use, and another one may. The text says why, and has no values."""
+
+
+Require = Callable[[Mapping[str, Any]], None]
+"""Raises UnusableAnswerError for an answer that is of no use: another server is asked then."""
+
+
+def accept_any(_: Mapping[str, Any]) -> None:
+    """Every object is of use."""
 
 
 class RegistryClient:
@@ -43,14 +67,22 @@ class RegistryClient:
         """The object that the registry has at a path. Raises RegistryError, or MissingSchemaError if no server that
         answers has one there.
         """
+        return self._ask_in_turns(path, None, accept_any)
+
+    def post(self, path: str, content: Mapping[str, Any], require: Require = accept_any) -> Mapping[str, Any]:
+        """The object that the registry answers to this one. Raises as `get` does, and DeclinedError."""
+        return self._ask_in_turns(path, json.dumps(content).encode(), require)
+
+    def _ask_in_turns(self, path: str, content: bytes | None, require: Require) -> Mapping[str, Any]:
         problems = []
         missing = None
         for address in list(self._addresses):
             try:
-                found = self._ask(address, path)
+                found = self._ask(address, path, content)
                 if not isinstance(found, dict):
-                    raise _Silent("its answer is no JSON object")
-            except _Silent as problem:
+                    raise UnusableAnswerError("its answer is no JSON object")
+                require(found)
+            except UnusableAnswerError as problem:
                 problems.append(f"{address.geturl()}: {problem}")
                 self._addresses.remove(address)
                 self._addresses.append(address)
@@ -60,7 +92,7 @@ class RegistryClient:
                 return found
         if missing is not None:
             raise missing
-        raise RegistryUnavailable(f"no usable answer from the schema registry {'; '.join(problems)}", LOOK_AT_URL)
+        raise RegistryUnavailable(f"{NO_USABLE_ANSWER} {'; '.join(problems)}", LOOK_AT_URL)
 
     def find_problems(self) -> Sequence[str]:
         """What is wrong with each of the servers. Raises RegistryRefused."""
@@ -68,41 +100,48 @@ class RegistryClient:
         for address in self._addresses:
             try:
                 self._ask(address, "/schemas/types")
-            except _Silent as problem:
+            except UnusableAnswerError as problem:
                 problems.append(f"{address.geturl()}: {problem}")
             except SchemaError as error:
                 problems.append(f"{address.geturl()}: {error}")
         return problems
 
-    def _ask(self, address: SplitResult, path: str) -> Any:
-        status, body = self._exchange(address, path)
+    def _ask(self, address: SplitResult, path: str, content: bytes | None = None) -> Any:
+        status, body = self._exchange(address, path, content)
         if status in (401, 403):
             raise RegistryRefused(f"the schema registry {address.geturl()} refuses this client ({status})", _LOG_IN)
-        if status not in (200, 404):
-            raise _Silent(f"it answers with the status {status}")
+        declines = content is not None and status in _DECLINING
+        if status not in (200, 404) and not declines:
+            raise UnusableAnswerError(f"it answers with the status {status}")
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
             found = None
+        code = found.get("error_code") if isinstance(found, dict) else None
         if status == 404:
-            code = found.get("error_code") if isinstance(found, dict) else None
-            if code not in _MISSING:
-                raise _Silent("it has nothing at this path (status 404), so it may be no schema registry")
+            if not isinstance(code, int) or code not in _MISSING:
+                raise UnusableAnswerError("it has nothing at this path (status 404), so it may be no schema registry")
             self.answers += 1
-            raise MissingSchemaError(f"the registry does not have it ({code})")
+            raise MissingSchemaError(address.geturl(), code)
+        if declines:
+            if not isinstance(found, dict):
+                raise UnusableAnswerError(f"it answers with the status {status}, and does not say why")
+            self.answers += 1
+            raise DeclinedError(address.geturl(), status, code, found.get("message"))
         if found is None:
-            raise _Silent("its answer is no JSON")
+            raise UnusableAnswerError("its answer is no JSON")
         self.answers += 1
         return found
 
-    def _exchange(self, address: SplitResult, path: str) -> tuple[int, bytes]:
+    def _exchange(self, address: SplitResult, path: str, content: bytes | None) -> tuple[int, bytes]:
         connection = self._connect(address)
+        method, headers = ("GET", {}) if content is None else ("POST", {"Content-Type": CONTENT_TYPE})
         try:
-            connection.request("GET", address.path + path, headers=self._headers)
+            connection.request(method, address.path + path, content, self._headers | headers)
             response = connection.getresponse()
             return response.status, _read(response, time.monotonic() + self._timeout)
         except (OSError, http.client.HTTPException) as error:
-            raise _Silent(_describe_error(error)) from None
+            raise UnusableAnswerError(_describe_error(error)) from None
         finally:
             connection.close()
 
@@ -113,13 +152,9 @@ class RegistryClient:
         return http.client.HTTPConnection(host, address.port, timeout=self._timeout)
 
 
-class _Silent(Exception):
-    """One server gave no answer, and another one may."""
-
-
 def _make_headers(options: RegistryOptions) -> dict[str, str]:
     headers = {
-        "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+        "Accept": f"{CONTENT_TYPE}, application/json",
         "User-Agent": "psql-streamer",
         "Connection": "close",
     }
@@ -156,7 +191,7 @@ def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > _MOST_ANSWER_BYTES:
-            raise _Silent(f"its answer has more than {_MOST_ANSWER_BYTES >> 20} MB")
+            raise UnusableAnswerError(f"its answer has more than {_MOST_ANSWER_BYTES >> 20} MB")
         if time.monotonic() > deadline:
             raise TimeoutError("its answer takes too long")
     return b"".join(pieces)

@@ -28,7 +28,30 @@ class SchemaError(Exception):
 
 
 class MissingSchemaError(SchemaError):
-    """The registry does not have it. A server that is behind the others may have it a moment later."""
+    """The registry does not have it. A server that is behind the others may have it a moment later.
+
+    where: the URL of the server that says so. code: its error code.
+    """
+
+    def __init__(self, where: str, code: int) -> None:
+        super().__init__(f"the registry does not have it ({code})")
+        self.where = where
+        self.code = code
+
+
+class DeclinedError(Exception):
+    """A server has understood what it is to do, and does not do it.
+
+    where: the URL of the server. status: of HTTP. code: the server's own, if it has one. words: what the server says of
+    it, as that came.
+    """
+
+    def __init__(self, where: str, status: int, code: object, words: object) -> None:
+        super().__init__(where, status, code)
+        self.where = where
+        self.status = status
+        self.code = code
+        self.words = words
 
 
 class NotOfSchemaError(Exception):

@@ -13,7 +13,7 @@ AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
 _MOST_REFERENCES = 1_000
 
-_LARGEST_ID = (1 << 31) - 1
+LARGEST_ID = (1 << 31) - 1
 """Ids are Java's integers. Registries say of others what they say of a path that they do not have."""
 
 
@@ -29,7 +29,7 @@ class Schema(NamedTuple):
 
 def fetch_schema(client: RegistryClient, schema: int | str) -> Schema:
     """Ask for a schema by its id, or by its GUID. Raises RegistryError and SchemaError."""
-    if isinstance(schema, int) and schema > _LARGEST_ID:
+    if isinstance(schema, int) and schema > LARGEST_ID:
         raise SchemaError("no registry has an id as large as this")
     path = f"/schemas/ids/{schema}" if isinstance(schema, int) else f"/schemas/guids/{schema}"
     found = client.get(path)

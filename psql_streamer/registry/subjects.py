@@ -1,8 +1,21 @@
-"""Schemas under subjects of a registry: each is registered, or looked up, once."""
+"""Ids of schemas under subjects of a registry, for who writes records by them."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from psql_streamer.name_counts import escape_unprintable
+from psql_streamer.registry.client import LOOK_AT_URL, NO_USABLE_ANSWER, RegistryClient, UnusableAnswerError
+from psql_streamer.registry.declined import make_refusal
+from psql_streamer.registry.errors import DeclinedError, MissingSchemaError, RegistryRefused, RegistryUnavailable
 from psql_streamer.registry.options import RegistryOptions
+from psql_streamer.registry.schemas import AVRO, LARGEST_ID
+
+_MOST_SUBJECT_SCHEMAS = 10_000
+"""A table has two, and a new one for each change of it."""
 
 
 class Subjects:
@@ -15,7 +28,89 @@ class Subjects:
         """No I/O."""
         self._options = options
         self._registers = registers
+        self._client: RegistryClient | None = None
+        self._known: dict[tuple[str, str], int] = {}
 
     def find_id(self, subject: str, schema: str) -> int:
-        """The id of a schema of Avro, which is JSON. Raises RegistryUnavailable and RegistryRefused."""
-        raise NotImplementedError
+        """The id of a schema of Avro, which is given as JSON. Raises RegistryUnavailable: the same call may succeed
+        later; and RegistryRefused: somebody has to change something first.
+        """
+        known = self._known.get((subject, schema))
+        return self._ask(subject, schema) if known is None else known
+
+    def _ask(self, subject: str, schema: str) -> int:
+        client = self._connect()
+        path = f"/subjects/{quote(subject, safe='')}"
+        content = {"schema": schema, "schemaType": AVRO}
+        try:
+            found = _register(client, path, content) if self._registers else _look_up(client, path, content)
+        except RegistryRefused as error:
+            raise self._refuse_client(error, subject) from None
+        except MissingSchemaError as error:
+            raise _refuse_missing(error, subject, path) from None
+        except DeclinedError as error:
+            raise make_refusal(client, self._options, error, subject, content) from None
+        if len(self._known) >= _MOST_SUBJECT_SCHEMAS:
+            self._known.clear()
+        self._known[subject, schema] = found
+        return found
+
+    def _connect(self) -> RegistryClient:
+        if self._client is None:
+            self._client = RegistryClient(self._options)
+        return self._client
+
+    def _refuse_client(self, error: RegistryRefused, subject: str) -> RegistryRefused:
+        remedy = error.remedy
+        if self._registers:
+            remedy = (
+                "look at user and password, or token, and let this user register schemas in the registry; "
+                "or set autoRegister = false, and have others register them"
+            )
+        return RegistryRefused(f"{error.what} for the subject {escape_unprintable(subject)}", remedy)
+
+
+def _register(client: RegistryClient, path: str, content: Mapping[str, str]) -> int:
+    try:
+        return int(client.post(f"{path}/versions", content, _require_id)["id"])
+    except MissingSchemaError as error:  # no registry says so of a schema that it is given
+        raise RegistryUnavailable(f"{NO_USABLE_ANSWER} {error.where}: {error}", LOOK_AT_URL) from None
+
+
+def _look_up(client: RegistryClient, path: str, content: Mapping[str, str]) -> int:
+    try:
+        return int(client.post(path, content, _require_id)["id"])
+    except MissingSchemaError as error:
+        found = None if error.code == _NO_SUBJECT else _look_up_normalized(client, path, content)
+        if found is None:
+            raise
+        return found
+
+
+def _look_up_normalized(client: RegistryClient, path: str, content: Mapping[str, str]) -> int | None:
+    """Apicurio Registry compares texts: it does not find a schema that was registered with other spaces in it. Asked to
+    normalize schemas it does, and finds those as well that are documented otherwise; other registries may find more.
+    """
+    try:
+        found = client.post(f"{path}?normalize=true", content, _require_id)
+        is_same = json.loads(found["schema"]) == json.loads(content["schema"])
+    except (MissingSchemaError, DeclinedError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return int(found["id"]) if is_same else None
+
+
+def _refuse_missing(error: MissingSchemaError, subject: str, path: str) -> RegistryRefused:
+    lacks = "the subject" if error.code == _NO_SUBJECT else "this schema under the subject"
+    return RegistryRefused(
+        f"the schema registry {error.where} does not have {lacks} {escape_unprintable(subject)} ({error.code})",
+        f"register it (POST {error.where}{path}/versions), or set autoRegister = true",
+    )
+
+
+_NO_SUBJECT = 40401
+
+
+def _require_id(answer: Mapping[str, Any]) -> None:
+    number = answer.get("id")
+    if type(number) is not int or not 0 <= number <= LARGEST_ID:
+        raise UnusableAnswerError("its answer has no id of a schema")
