@@ -1,1 +1,1 @@
-"""Schema registries: their client, the frame that it gives records, and records to JSON by the schemas."""
+"""Schema registries: their client, ids of schemas, frames around records, and records to JSON by their schemas."""

@@ -102,7 +102,7 @@ def _quote_words(words: object, options: RegistryOptions) -> str:
     if any(secret and gives_away(words, secret) for secret in secrets):
         return ": its words are not shown, since they have a part of password or token"
     # What is escaped is longer.
-    return f": it says: {_shorten(escape_unprintable(_shorten(' '.join(words.split()))))}"
+    return f': it says "{_shorten(escape_unprintable(_shorten(" ".join(words.split()))))}"'
 
 
 def _shorten(text: str) -> str:

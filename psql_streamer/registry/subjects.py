@@ -103,7 +103,7 @@ def _refuse_missing(error: MissingSchemaError, subject: str, path: str) -> Regis
     lacks = "the subject" if error.code == _NO_SUBJECT else "this schema under the subject"
     return RegistryRefused(
         f"the schema registry {error.where} does not have {lacks} {escape_unprintable(subject)} ({error.code})",
-        f"register it (POST {error.where}{path}/versions), or set autoRegister = true",
+        f"register the schema (POST {error.where}{path}/versions), or set autoRegister = true",
     )
 
 
