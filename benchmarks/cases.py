@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.burst import Burst
-from benchmarks.drain import DISCARD, EXACTLY_ONCE, ONE_TOPIC, TOPIC_PER_TABLE, Drain, with_rule
+from benchmarks.drain import (
+    DEBEZIUM,
+    DEBEZIUM_AVRO,
+    DISCARD,
+    EXACTLY_ONCE,
+    ONE_TOPIC,
+    TOPIC_PER_TABLE,
+    Drain,
+    with_rule,
+)
 from benchmarks.figures import Goal, at_least, at_most
 from benchmarks.idle import Idle
 from benchmarks.latency import Steady
@@ -42,6 +51,8 @@ class Case:
 
 _MEMORY = at_most(256, "rss")
 _TOPICS = Setup(TOPIC_PER_TABLE)
+_DEBEZIUM = Setup(ONE_TOPIC + DEBEZIUM)
+_DEBEZIUM_AVRO = Setup(ONE_TOPIC + DEBEZIUM_AVRO)
 _LARGE = Setup(ONE_TOPIC + '\n[sink.bench.kafka]\n"message.max.bytes" = 4194304')
 _NO_RULE = Setup(ONE_TOPIC, '["spark"]', '[spark]\nmaster = "local[2]"\n')
 _DERIVED = with_rule("SELECT *, amount * 2 AS doubled FROM changes", tables="orders*")
@@ -83,6 +94,13 @@ CASES = (
         Drain(_NARROW, 200_000),
         (at_least(0.75, "part"), at_most(3.5, "cpu"), _MEMORY),
         quick=True,
+    ),
+    Case("debezium", "`narrow` in the format debezium", Drain(_NARROW, 200_000, _DEBEZIUM), (_MEMORY,)),
+    Case(
+        "debezium-avro",
+        "`narrow` in the format debezium-avro",
+        Drain(_NARROW, 200_000, _DEBEZIUM_AVRO, in_avro=True),
+        (at_least(1, "rate", of="debezium"), _MEMORY),
     ),
     Case(
         "tables-1",

@@ -10,12 +10,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.backlog import SERVER_SETTINGS, Backlog, fill
 from benchmarks.figures import MEGABYTE, Figures, cpu_figures, medians, memory_figures
 from benchmarks.limit import drain
 from benchmarks.load import Load
+from benchmarks.registry import running_registry
 from benchmarks.service import Service, Setup, Slot
 from benchmarks.stage import Stage, measure_alone
 from benchmarks.tables import one_shape, own_shapes
@@ -25,21 +26,33 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 _KAFKA = 'type = "kafka"\nhosts = ["{hosts}"]\n'
 ONE_TOPIC = _KAFKA + 'topicFallback = "{topic}"'
 TOPIC_PER_TABLE = _KAFKA + 'topicPrefix = "{topic}"'
+DEBEZIUM = '\nformat = "debezium"'
+DEBEZIUM_AVRO = '\nformat = "debezium-avro"\nformatOptions = {{ registry = {{ url = "%s" }} }}'
+"""%s: the URL of a registry."""
+
 EXACTLY_ONCE = '\nexactlyOnce = true\ntransactionalId = "{topic}"'
 DISCARD = 'type = "stub_discard"'
 
 
 @dataclass(frozen=True)
 class Drain:
-    """load: of each source, in a database of its own. quick_rows: the rows where little time is to be taken."""
+    """load: of each source, in a database of its own. quick_rows: the rows where little time is to be taken.
+
+    in_avro: whether the setup's sink lacks the URL of a registry, and gets that of one that runs meanwhile.
+    """
 
     load: Load
     quick_rows: int
     setup: Setup = Setup(ONE_TOPIC)  # noqa: RUF009 - frozen
     sources: int = 1
+    in_avro: bool = False
 
     def measure(self, stage: Stage) -> Figures:
         """Medians of the stage's runs."""
+        if self.in_avro:
+            with running_registry() as url:
+                setup = replace(self.setup, sink=self.setup.sink % url)
+                return replace(self, setup=setup, in_avro=False).measure(stage)
         load = self.load.with_rows(stage.rows or (self.quick_rows if stage.quick else self.load.rows))
         slots = [f"run_{run}_{who}" for run in range(stage.runs) for who in ("service", "limit")]
         databases = [f"bench_{at}" for at in range(self.sources)]

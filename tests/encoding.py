@@ -11,8 +11,10 @@ from psql_streamer.events.format import Format, FormatOptions
 from psql_streamer.events.formats import format_class
 from psql_streamer.events.routing import Router
 from psql_streamer.events.unchanged import Unchanged
+from tests.avro_format import AvroWithoutRegistry
 
 FORMATS = list_names(Kind.FORMAT)
+JSON_FORMATS = tuple(form for form in FORMATS if form != "debezium-avro")
 
 
 def encoder_of(
@@ -34,4 +36,6 @@ def format_of(form: str, schemas: bool, transactions: bool) -> Format:
     """A format that ships."""
     if form == "debezium":
         return Debezium(FormatOptions(), schemas, transactions)
+    if form == "debezium-avro":
+        return AvroWithoutRegistry(transactions)
     return format_class(form)(FormatOptions())

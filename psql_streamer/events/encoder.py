@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -142,6 +143,15 @@ class Encoder:
         encoded = _add_left_out(assemble(parts, batch.source), left_out)
         return replace(encoded, nulled=form.nulled, left_behind=form.left_behind)
 
+    def make_readable(self) -> Encoder:
+        """What makes the same records in a format that people read: see Format.find_readable. For the same thread."""
+        found = self._format.find_readable()
+        if found is self._format:
+            return self
+        made = copy(self)
+        made._format = found
+        return made
+
     def stop(self) -> None:
         """Release what the format holds. May be called twice; another batch may come after it."""
         self._format.stop()
@@ -149,19 +159,21 @@ class Encoder:
     def _encode_boundaries(self, form: BatchFormat, topic: SourceTopic) -> Iterable[Encoded]:
         for records in form.render_boundaries():
             transactions, tx = form.batch.transactions, records.marks.tx
+            name = topic.render(form.batch.source.name)
+            keys, values = form.frame_boundaries(name, records.keys, records.values)
             headers = {
                 **form.fields.render_headers(transactions, tx),
                 "op": pa.repeat(pa.scalar(records.op.action.encode(), pa.binary()), len(tx)),
             }
             none = np.zeros(len(tx), np.int32)
             yield Encoded(
-                (topic.render(form.batch.source.name),),
+                (name,),
                 none,
                 ("transaction",),
                 none,
                 records.marks.batch_order,
-                records.keys,
-                records.values,
+                keys,
+                values,
                 transactions.commit[tx],
                 records.seq,
                 records.op,
@@ -247,10 +259,11 @@ class Encoder:
         """The same records in every topic of their way."""
         encoded = self._encode_unrouted(form, rows, tables)
         for names, number in ways.topics:
-            routed = replace(encoded, topic_names=names, topics=number[rows.shape])
+            routed, some = replace(encoded, topic_names=names, topics=number[rows.shape]), rows
             if len(ways.topics) > 1:
-                routed = routed.take(np.flatnonzero(routed.topics >= 0))
-            yield from self._with_tombstones(routed)
+                at = np.flatnonzero(routed.topics >= 0)
+                routed, some = routed.take(at), take(rows, at) if self._format.frames else rows
+            yield from self._with_tombstones(self._frame(form, some, routed))
 
     def _encode_addressed(
         self, form: BatchFormat, rows: Rows, tables: Sequence[str], topics: Topics
@@ -258,8 +271,18 @@ class Encoder:
         """The records of those rows that name their topic."""
         at = np.flatnonzero(topics.named)
         if len(at):
-            encoded = self._encode_unrouted(form, take(rows, at), tables)
-            yield from self._with_tombstones(replace(encoded, topic_names=topics.names, topics=topics.number[at]))
+            some = take(rows, at)
+            encoded = self._encode_unrouted(form, some, tables)
+            routed = replace(encoded, topic_names=topics.names, topics=topics.number[at])
+            yield from self._with_tombstones(self._frame(form, some, routed))
+
+    def _frame(self, form: BatchFormat, rows: Rows, routed: Encoded) -> Encoded:
+        """The records of rows as they stand in their topics."""
+        if not self._format.frames or not len(routed.topics):
+            return routed
+        topics = Topics(tuple(routed.topic_names), routed.topics)
+        keys, values = form.frame_rows(rows, topics, routed.keys, routed.values)
+        return replace(routed, keys=keys, values=values)
 
     def _encode_unrouted(self, form: BatchFormat, rows: Rows, tables: Sequence[str]) -> Encoded:
         """The records of rows, which have no topic yet."""
@@ -338,7 +361,8 @@ class Encoder:
                 continue
             key, value = form.truncate_key(truncate), form.render_truncate(truncate)
             for route in routes:
-                yield _make_table_record(route.topic, truncate, form.batch, key, value, headers)
+                framed = form.frame_event(truncate, route.topic, key, value)
+                yield _make_table_record(route.topic, truncate, form.batch, *framed, headers)
 
     def _list_message_records(
         self, form: BatchFormat, headers: _TransactionHeaders | None, left_out: _LeftOut
@@ -349,14 +373,14 @@ class Encoder:
                 left_out.skipped_messages[show_name(message.prefix)] += 1
                 continue
             commit, tx = find_commit(message, form.batch), message.tx
+            key, value = form.render_message_key(message), form.render_message(message)
             yield Single(
                 topic,
                 show_name(message.prefix),
                 message.batch_order,
                 commit,
                 message.seq,
-                form.render_message_key(message),
-                form.render_message(message),
+                *form.frame_event(message, topic, key, value),
                 None if headers is None else headers.render_outside(commit) if tx < 0 else headers.render(tx),
                 message.moment if tx < 0 else int(form.batch.transactions.commit_ts[tx]),
             )

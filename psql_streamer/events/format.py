@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.events.addresses import Topics
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.identity import compute_checksums, convert_given_uuids, make_part_uuids, make_uuids
 from psql_streamer.events.json.json_text import escape_one
@@ -99,8 +100,20 @@ class BoundaryRecords:
     values: pa.Array
 
 
+class FormatProblem(NamedTuple):
+    """What `check` says of a format. stops: whether no event could be written."""
+
+    what: str
+    remedy: str
+    stops: bool
+
+
 class FormatOptions(PartOptions):
-    """The keys of `[sink.NAME.formatOptions]`; a format that has some extends it. The formats that ship have none."""
+    """The keys of `[sink.NAME.formatOptions]`; a format that has some extends it. `debezium-avro` does."""
+
+    def list_topic_warnings(self, shared: Sequence[str]) -> Iterable[str]:  # noqa: ARG002 - for formats that look
+        """As list_warnings. shared: topics that several tables may go to."""
+        return ()
 
 
 class Format(ABC):
@@ -115,7 +128,8 @@ class Format(ABC):
     value that an update left alone, but those that are to be left out. needs_key: whether it cannot take tables
     without a key; BatchFormat.render_keys raises SinkRefused for their rows. row_by_row: whether BatchFormat.render_row
     writes what `render_rows` does, with the keys of every format, no header of its own and no tombstones: then few rows
-    are written so. It is not inherited: a format that extends another one says it for itself.
+    are written so. It is not inherited: a format that extends another one says it for itself. frames: whether keys and
+    values depend on the topic: then BatchFormat's methods `frame_...` are called.
 
     A client connects with the first batch that needs it, and may raise SinkUnavailable: the batch comes again.
     """
@@ -127,6 +141,7 @@ class Format(ABC):
     marks: ClassVar[bool] = False
     needs_key: ClassVar[bool] = False
     row_by_row: ClassVar[bool] = False
+    frames: ClassVar[bool] = False
 
     def __init__(self, options: FormatOptions) -> None:
         self.options = options
@@ -141,6 +156,16 @@ class Format(ABC):
     @abstractmethod
     def prepare(self, batch: Batch) -> BatchFormat:
         """What encodes this batch. Nothing is done by row here."""
+
+    def find_readable(self) -> Format:
+        """A format whose records say what those of this one say, and that people read without another program: of what
+        `try` shows, and of rows that a rule puts aside. Itself, unless it has another one.
+        """
+        return self
+
+    def find_problems(self) -> Iterable[FormatProblem]:
+        """What `check` finds where the format's client would connect to. Changes nothing there."""
+        return ()
 
     def stop(self) -> None:
         """Release what it holds, such as a client. May be called twice; another batch may come after it."""
@@ -209,6 +234,35 @@ class BatchFormat(ABC):
     def render_message_key(self, message: LogicalMessage) -> bytes | None:  # noqa: ARG002 - for formats that have one
         """The key of a logical message."""
         return None
+
+    def frame_rows(
+        self,
+        rows: Rows,  # noqa: ARG002 - for formats that look
+        topics: Topics,  # noqa: ARG002 - for formats that look
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> tuple[pa.Array, pa.Array]:
+        """Keys and values as they stand in the topics of these rows; keys that rows name themselves are among them."""
+        return keys, values
+
+    def frame_event(
+        self,
+        event: Truncate | LogicalMessage,  # noqa: ARG002 - for formats that look
+        topic: str,  # noqa: ARG002 - for formats that look
+        key: bytes | None,
+        value: bytes | None,
+    ) -> tuple[bytes | None, bytes | None]:
+        """The same of an event that is no row's."""
+        return key, value
+
+    def frame_boundaries(
+        self,
+        topic: str,  # noqa: ARG002 - for formats that look
+        keys: pa.Array,
+        values: pa.Array,
+    ) -> tuple[pa.Array, pa.Array]:
+        """The same of records that say where transactions begin and end."""
+        return keys, values
 
     def render_transaction_fragment(self, tx: NDArray[np.int32]) -> Fragment:
         """What each row's event says of its transaction; a constant when all rows are of one."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Self, TypeVar
 
@@ -28,6 +29,7 @@ from psql_streamer.events.routing import Route, Router, SourceTopic
 from psql_streamer.events.timestamps import Timestamps
 from psql_streamer.events.unchanged import ANY_COLUMN, MARKER, Treatment, Unchanged
 from psql_streamer.options import UNKNOWN_NAME, PartOptions, SinkOptions
+from psql_streamer.table_patterns import is_pattern
 
 _Item = TypeVar("_Item")
 
@@ -177,10 +179,23 @@ class EventOptions(SinkOptions):
         if "unchanged_marker" in self.model_fields_set and "marker" not in self.unchanged.values():
             yield 'unchangedMarker has no effect: no column has unchanged = "marker"'
         yield from (f"formatOptions: {text}" for text in self.format_options.list_warnings())
+        yield from (
+            f"formatOptions: {text}" for text in self.format_options.list_topic_warnings(self._list_shared_topics())
+        )
 
     def list_resources(self) -> Iterable[str]:
         """See PartOptions.list_resources: those of the format."""
         return self.format_options.list_resources()
+
+    def _list_shared_topics(self) -> Sequence[str]:
+        """Topics with a name of their own that events of several tables may go to."""
+        plain: Counter[str] = Counter()
+        for table, routes in self.table_topic_mapping.items():
+            for route in routes:
+                if "{" not in route.topic:
+                    plain[route.topic] += 2 if is_pattern(table) else 1
+        shared = [topic for topic, tables in plain.items() if tables > 1]
+        return [*shared, self.topic_fallback] if self.topic_fallback else shared
 
     def _tells_transactions(self) -> bool:
         return format_class(self.format).tells_transactions(self.format_options, **self._collect_section_arguments())

@@ -35,3 +35,8 @@ def find_guid(headers: Sequence[tuple[str, bytes | None]], name: str) -> tuple[s
         if header == name and value and value[0] == _GUID_MARK and len(value) > _GUID_LENGTH:
             return str(UUID(bytes=value[1 : _GUID_LENGTH + 1])), value[_GUID_LENGTH + 1 :]
     return None
+
+
+def make_frame(schema: int) -> bytes:
+    """What stands before what a schema describes. schema: its id."""
+    return b"\x00" + schema.to_bytes(4, "big")

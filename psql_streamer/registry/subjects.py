@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
 
 from psql_streamer.name_counts import escape_unprintable
+from psql_streamer.registry.canonical import make_canonical
 from psql_streamer.registry.client import LOOK_AT_URL, NO_USABLE_ANSWER, RegistryClient, UnusableAnswerError
 from psql_streamer.registry.declined import make_refusal
 from psql_streamer.registry.errors import DeclinedError, MissingSchemaError, RegistryRefused, RegistryUnavailable
 from psql_streamer.registry.options import RegistryOptions
 from psql_streamer.registry.schemas import AVRO, LARGEST_ID
 
-_MOST_SUBJECT_SCHEMAS = 10_000
+_MOST_SUBJECT_SCHEMAS = 100_000
 """A table has two, and a new one for each change of it."""
 
 
@@ -29,21 +31,26 @@ class Subjects:
         self._options = options
         self._registers = registers
         self._client: RegistryClient | None = None
-        self._known: dict[tuple[str, str], int] = {}
+        self._known: dict[tuple[str, bytes], int] = {}
 
-    def find_id(self, subject: str, schema: str) -> int:
-        """The id of a schema of Avro, which is given as JSON. Raises RegistryUnavailable: the same call may succeed
-        later; and RegistryRefused: somebody has to change something first.
+    def find_id(self, subject: str, schema: str, of_keys: bool = False) -> int:
+        """The id of a schema of Avro, which is given as JSON. of_keys: the id of the subject's latest version stays as
+        long as both have one encoding. Keys have the id in their bytes: with another one a row would have another key.
+
+        Raises RegistryUnavailable: the same call may succeed later; and RegistryRefused: somebody has to change
+        something first.
         """
-        known = self._known.get((subject, schema))
-        return self._ask(subject, schema) if known is None else known
+        known = self._known.get((subject, _digest(schema)))
+        return self._ask(subject, schema, of_keys) if known is None else known
 
-    def _ask(self, subject: str, schema: str) -> int:
+    def _ask(self, subject: str, schema: str, of_keys: bool) -> int:
         client = self._connect()
         path = f"/subjects/{quote(subject, safe='')}"
         content = {"schema": schema, "schemaType": AVRO}
         try:
-            found = _register(client, path, content) if self._registers else _look_up(client, path, content)
+            found = _find_latest_alike(client, path, schema) if of_keys else None
+            if found is None:
+                found = _register(client, path, content) if self._registers else _look_up(client, path, content)
         except RegistryRefused as error:
             raise self._refuse_client(error, subject) from None
         except MissingSchemaError as error:
@@ -52,7 +59,7 @@ class Subjects:
             raise make_refusal(client, self._options, error, subject, content) from None
         if len(self._known) >= _MOST_SUBJECT_SCHEMAS:
             self._known.clear()
-        self._known[subject, schema] = found
+        self._known[subject, _digest(schema)] = found
         return found
 
     def _connect(self) -> RegistryClient:
@@ -70,11 +77,27 @@ class Subjects:
         return RegistryRefused(f"{error.what} for the subject {escape_unprintable(subject)}", remedy)
 
 
+def _find_latest_alike(client: RegistryClient, path: str, schema: str) -> int | None:
+    """The id of the latest version, if what it describes is encoded in the same way."""
+    try:
+        found = client.get(f"{path}/versions/latest")
+        is_alike = make_canonical(json.loads(found["schema"])) == make_canonical(json.loads(schema))
+        _require_id(found)
+    except (MissingSchemaError, UnusableAnswerError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return None
+    return int(found["id"]) if is_alike else None
+
+
 def _register(client: RegistryClient, path: str, content: Mapping[str, str]) -> int:
     try:
         return int(client.post(f"{path}/versions", content, _require_id)["id"])
     except MissingSchemaError as error:  # no registry says so of a schema that it is given
         raise RegistryUnavailable(f"{NO_USABLE_ANSWER} {error.where}: {error}", LOOK_AT_URL) from None
+
+
+def _digest(schema: str) -> bytes:
+    """What stands for a text of some kB."""
+    return blake2b(schema.encode(), digest_size=16).digest()
 
 
 def _look_up(client: RegistryClient, path: str, content: Mapping[str, str]) -> int:

@@ -168,9 +168,11 @@ def _run_handler(handler: Handler, batch: Batch) -> Iterator[Batch]:
 
 
 def _make_encoder(options: SinkOptions) -> Encoder:
-    """The sink's own; of a sink that writes no events, those of the format that is the default."""
+    """The sink's own, as people read its records; of a sink that writes no events, those of the format that is the
+    default.
+    """
     if isinstance(options, EventOptions):
-        return options.make_encoder()
+        return options.make_encoder().make_readable()
     default = format_class("event")
     return Encoder(default(default.Options()), Router({}, "", _ANY_TOPIC, ""), {})
 

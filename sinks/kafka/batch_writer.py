@@ -34,6 +34,9 @@ class Encoder(Protocol):
     def encode(self, batch: Batch) -> Records:
         """The batch's records, in commit order."""
 
+    def make_readable(self) -> Encoder:
+        """What makes them in a format that people read."""
+
     def stop(self) -> None:
         """Release what it holds."""
 
@@ -174,7 +177,7 @@ class BatchWriter:
         if not begun.batch.rejections:
             return
         if begun.rejected_rows is None:
-            begun.rejected_rows = RejectedRows(topic, self._encoder.encode, begun.batch)
+            begun.rejected_rows = RejectedRows(topic, self._encoder.make_readable().encode, begun.batch)
         if topic and begun.rejected_rows:
             topics.count_partitions((topic,))
         for records in begun.rejected_rows.deliver(delivery):

@@ -19,6 +19,7 @@ from psql_streamer.interfaces import (
     Finding,
     KeysRequest,
     Published,
+    Severity,
     Sink,
     SinkMemory,
     Status,
@@ -95,8 +96,14 @@ class KafkaSink(Sink):
         self._memory = memory
 
     def check(self) -> Iterable[Finding]:
-        """Whether the brokers answer, and whether the topics that the section names exist and may be written."""
-        return self._check.collect_findings()
+        """Whether the brokers answer, whether the topics that the section names exist and may be written, and what the
+        format says of the servers that it needs.
+        """
+        yield from self._check.collect_findings()
+        for problem in self._options.make_format().find_problems():
+            yield Finding(
+                Severity.ERROR if problem.stops else Severity.WARNING, problem.what, problem.remedy, alone=True
+            )
 
     def review(self, published: Published) -> Iterable[Finding]:
         """Which entries fit no table, and what the first row of a table would stop the sink with; behind `check`, which

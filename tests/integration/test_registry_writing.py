@@ -17,6 +17,7 @@ from psql_streamer.registry.errors import RegistryRefused, RegistryUnavailable
 from psql_streamer.registry.options import RegistryOptions
 from psql_streamer.registry.subjects import Subjects
 from tests.apicurio import ApicurioRegistry
+from tests.registry_level import set_level
 from tests.registry_server import registry_server
 
 
@@ -36,13 +37,6 @@ def subjects(*urls: str, registers: bool = True, **more: Any) -> Subjects:
 
 def record(name: str, *fields: dict[str, Any]) -> str:
     return json.dumps({"type": "record", "name": name, "fields": [{"name": "id", "type": "long"}, *fields]})
-
-
-def set_level(registry: ApicurioRegistry, subject: str, level: str) -> None:
-    body, headers = json.dumps({"compatibility": level}).encode(), {"Content-Type": "application/json"}
-    asked = urllib.request.Request(f"{registry.url}/config/{subject}", body, headers, method="PUT")
-    with urllib.request.urlopen(asked, timeout=30) as response:
-        assert response.status == 200
 
 
 @pytest.mark.parametrize("ending", ["-value", "/with a %, ü and :.?#+"])
@@ -142,3 +136,18 @@ def test_check_asks_the_registry_and_writes_nothing_there(registry: ApicurioRegi
     before = fetch_subjects()
     assert list(find_problems(options(registry.url))) == []
     assert fetch_subjects() == before
+
+
+@pytest.mark.behaviour("A4")
+def test_keys_keep_the_id_that_others_registered_with_defaults_and_attributes(
+    registry: ApicurioRegistry, name: str
+) -> None:
+    theirs = {
+        "type": "record",
+        "name": name,
+        "connect.name": name,
+        "fields": [{"name": "id", "type": "long", "default": 0}],
+    }
+    before = registry.register(f"{name}-key", theirs)
+    assert subjects(registry.url).find_id(f"{name}-key", record(name), of_keys=True) == before
+    assert subjects(registry.url).find_id(f"{name}-value", record(name)) != before

@@ -18,7 +18,7 @@ from psql_streamer.events.routing import Router
 from psql_streamer.model import RowOp
 from tests.capture_scenarios import BULKY
 from tests.database import Database
-from tests.encoding import FORMATS
+from tests.encoding import JSON_FORMATS
 from tests.shared_stream import Event, SharedStream, events, rows
 from tests.source_at_work import identities, read_all, source_of, streaming
 from tests.source_at_work import rows as row_texts
@@ -299,7 +299,7 @@ def test_a_toasted_value_that_an_update_left_alone_is_no_null_in_any_format(stre
     batches = stream.batches()
     left_alone = [{"a", "b", "c", "d"}, {"d"}, set()]
     whole = json.loads(stream.database.value("SELECT to_json(whole)::text FROM whole"))
-    for form in FORMATS:
+    for form in JSON_FORMATS:
         told = events(batches, form, headers=True)
         images = [_after(form, event.value) for event in told]
         assert [_unchanged(form, event, image) for event, image in zip(told, images, strict=True)] == left_alone, form

@@ -15,7 +15,7 @@ from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router
 from psql_streamer.model import ADDRESS, PART, Batch, Changes, Image
 from psql_streamer.pipeline.coalescing import cut, merge
-from tests.encoding import FORMATS, encoder_of
+from tests.encoding import FORMATS, JSON_FORMATS, encoder_of
 from tests.spark_changes import DELETE, INSERT, UPDATE, batch, changes, column
 
 COLUMNS = (column("id", 23, key=True), column("item", 25))
@@ -156,7 +156,7 @@ def test_parts_of_a_change_are_told_apart(form: str) -> None:
     assert header(records, "parts") == [b"3", b"3", b"3"]
     assert header(records, "uuid") == ids
     assert [records.find_part(at) for at in range(3)] == [0, 1, 7]
-    values = [json.loads(value) for value in records.values.to_pylist()]
+    values = [json.loads(value) for value in records.values.to_pylist()] if form in JSON_FORMATS else []
     if form == "event":
         assert [(one["Part"], one["Parts"], one["UUID"].encode()) for one in values] == [
             (part, 3, name) for part, name in zip((0, 1, 7), ids, strict=True)

@@ -12,7 +12,7 @@ MARKED = behaviour_page.marked()
 
 
 def test_every_promise_has_an_id_of_its_own_numbered_from_1_in_each_group() -> None:
-    groups = ["D", "S", "T", "K", "R", "O", "N", "B", "P", "G"]
+    groups = ["D", "S", "T", "K", "R", "O", "N", "B", "P", "G", "A"]
     assert [group for group, _ in groupby(PROMISED, lambda one: one[0])] == groups
     assert len(set(PROMISED)) == len(PROMISED)
     for group in groups:

@@ -176,8 +176,7 @@ def test_values_of_arrow_types_that_an_update_left_alone_come_from_the_old_row(f
         relation, columns, one, np.array([RowOp.UPDATE], np.uint8), one, one.astype(np.int32), after, before
     )
     records = encoder_of(form, Router({}, "", "t"), {}).encode(replace(make_mixed_batch(), changes=(changes,)))
-    texts = [text.decode() for text in records.values.to_pylist()[:1]]
-    assert "a document" in texts[0]
+    assert b"a document" in records.values[0].as_py()
     assert b"a key" in records.keys[0].as_py()
     assert len([op for op in records.op.tolist() if op in list(RowOp)]) == 1
 

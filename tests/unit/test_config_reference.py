@@ -17,8 +17,10 @@ from pydantic_core import PydanticUndefined
 
 from psql_streamer.config import Config, load
 from psql_streamer.config.model import ServiceOptions
+from psql_streamer.events.avro.format import DebeziumAvroOptions
 from psql_streamer.options import PartOptions
 from psql_streamer.plugins import load_handler_class, load_sink_class, load_source_class
+from psql_streamer.registry.options import RegistryOptions
 from psql_streamer.spark.lookups.options import LookupOptions
 from psql_streamer.spark.options import TableRule
 from sinks.kafka.options import CreateTopics
@@ -31,6 +33,7 @@ REFERENCE = Path(__file__).parents[2] / "psql-streamer.toml"
 ENVIRON: dict[str, str] = {}
 
 _FILE = re.compile(r"\$\{file:[^}]*\}")
+_PARTS = (".snapshot", ".registry", ".formatOptions")
 _SETTING = re.compile(r"""(#?)(?:([A-Za-z]\w*|"[^"]+") = .+|\[(.+)\])""")
 
 SECTIONS: dict[str, type[BaseModel]] = {
@@ -45,6 +48,8 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "source.topics1.registry": SourceRegistryOptions,
     "sink.kafka1": load_sink_class("kafka").Options,
     "sink.kafka1.createTopics": CreateTopics,
+    "sink.avro1.formatOptions": DebeziumAvroOptions,
+    "sink.avro1.formatOptions.registry": RegistryOptions,
     "sink.log": load_sink_class("stub_log").Options,
     "sink.nothing": load_sink_class("stub_discard").Options,
     "spark": load_handler_class("spark").Options,
@@ -119,13 +124,16 @@ def test_a_setting_that_is_commented_out_is_accepted(tmp_path: Path, line: Line)
 @pytest.mark.parametrize("section", whole_sections())
 def test_a_section_that_is_commented_out_is_accepted(tmp_path: Path, section: str) -> None:
     # A part of a section does not stand alone.
-    whose = (section, section.removesuffix(".snapshot").removesuffix(".registry"))
-    with_lines(tmp_path, [line for line in LINES if line.section in whose])
+    whose = [section]
+    while whose[-1].endswith(_PARTS):
+        whose.append(whose[-1].rpartition(".")[0])
+    below = [part.section for part in LINES if part.header and part.section.startswith(f"{whose[-1]}.formatOptions")]
+    with_lines(tmp_path, [line for line in LINES if line.section in [*whose, *below]])
 
 
 def test_everything_that_is_commented_out_is_accepted_together(tmp_path: Path) -> None:
     config = with_lines(tmp_path, [line for line in LINES if line.commented])
-    assert list(config.sinks) == ["kafka1", "log", "nothing"]
+    assert list(config.sinks) == ["kafka1", "avro1", "log", "nothing"]
     assert list(config.sources) == ["db1", "history", "shop", "topics1"]
 
 

@@ -129,7 +129,7 @@ def with_format(lines: str) -> str:
 
 
 def test_the_formats_that_ship_are_entry_points() -> None:
-    assert list_names(Kind.FORMAT) == ("debezium", "envelope", "event", "flat")
+    assert list_names(Kind.FORMAT) == ("debezium", "debezium-avro", "envelope", "event", "flat")
 
 
 def test_a_format_of_ones_own_is_made_once_for_a_sink_with_its_options(made: list[Registered], tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ PROBLEMS = {
     "a name that is near": ("format = 'evnt'", '.format: "evnt" is not a known format; did you mean event?'),
     "a name that is not": (
         "format = 'protobuf'",
-        '.format: "protobuf" is not a known format; known: debezium, envelope, event, flat',
+        '.format: "protobuf" is not a known format; known: debezium, debezium-avro, envelope, event, flat',
     ),
     "a number": ("format = 5", ".format: 5 is not allowed: must be a string"),
     "a module that is not there": (

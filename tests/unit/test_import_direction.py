@@ -62,6 +62,7 @@ TIERS = [
         "psql_streamer.checkpoint",
         "psql_streamer.embedded.java",
         "psql_streamer.entry_points",
+        "psql_streamer.events.avro.format",
         "psql_streamer.events.formats",
         "psql_streamer.events.options",
         "psql_streamer.interfaces",

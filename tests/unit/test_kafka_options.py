@@ -144,5 +144,7 @@ def test_schemas_belong_to_the_format_that_has_them() -> None:
 
 
 def test_every_format_of_the_events_can_be_asked_for() -> None:
-    assert set(FORMATS) == {"event", "envelope", "debezium", "flat"}
-    assert [type(options("a:1", format=form).make_format()) for form in FORMATS] == [*map(format_class, FORMATS)]
+    assert set(FORMATS) == {"event", "envelope", "debezium", "debezium-avro", "flat"}
+    needed = {"debezium-avro": {"formatOptions": {"registry": {"url": "http://localhost:8081"}}}}
+    made = [options("a:1", format=form, **needed.get(form, {})).make_format() for form in FORMATS]
+    assert [type(one) for one in made] == [*map(format_class, FORMATS)]

@@ -32,7 +32,7 @@ from psql_streamer.model import (
 from psql_streamer.pgoutput.wal_position import WalPosition
 from tests.columns import postgres_column, postgres_table
 from tests.connect_schema import misfits
-from tests.encoding import FORMATS, encoder_of
+from tests.encoding import JSON_FORMATS, encoder_of
 
 ID = postgres_column("id", 23, key=True)
 ORDERS = postgres_table(16400, "public", "orders", ReplicaIdentity.DEFAULT, (ID,))
@@ -187,7 +187,7 @@ def test_two_structs_under_one_name_have_a_schema_each() -> None:
         assert made["fields"][0]["type"] == {"int32": "int32", "string": "string"}[str(kind)]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", JSON_FORMATS)
 @pytest.mark.parametrize(
     "column",
     [

@@ -57,6 +57,47 @@ def test_each_schema_of_a_subject_has_its_own_id(server: RegistryServer) -> None
     assert known.find_id("s", SCHEMA) == 0
 
 
+LATEST = "/subjects/s/versions/latest"
+WITH_DEFAULT = (
+    '{"type":"record","name":"Value","fields":[{"name":"id","type":{"type":"long","connect.default":0},"default":0}],'
+    '"connect.name":"Value"}'
+)
+
+
+@pytest.mark.behaviour("A4")
+@pytest.mark.parametrize("registers", [True, False])
+def test_keys_keep_the_id_of_the_latest_version_that_has_the_same_encoding(
+    server: RegistryServer, registers: bool
+) -> None:
+    server.answers[LATEST] = {"id": 3, "version": 2, "schema": WITH_DEFAULT}
+    known = subjects(server.url, registers=registers)
+    assert [known.find_id("s", SCHEMA, of_keys=True) for _ in range(2)] == [3, 3]
+    assert server.asked == [LATEST]
+
+
+@pytest.mark.parametrize(
+    "latest",
+    [
+        {"id": 3, "schema": WITH_DEFAULT.replace("long", "int")},
+        {"id": 3, "schema": WITH_DEFAULT.replace("id", "key")},
+        {"id": 3, "schema": "{"},
+        {"id": 3, "schema": '{"type":"record"}'},
+        {"id": 3, "schema": "[[[1]]]"},
+        {"id": "3", "schema": WITH_DEFAULT},
+        {"schema": WITH_DEFAULT},
+        {"id": 3},
+    ],
+)
+def test_keys_of_another_encoding_have_an_id_of_their_own(server: RegistryServer, latest: Any) -> None:
+    server.answers |= {LATEST: latest, REGISTER: {"id": 7}}
+    assert subjects(server.url).find_id("s", SCHEMA, of_keys=True) == 7
+
+
+def test_keys_of_a_new_subject_are_registered(server: RegistryServer) -> None:
+    server.answers |= {LATEST: (404, {"error_code": 40401, "message": "not found"}), REGISTER: {"id": 7}}
+    assert subjects(server.url).find_id("s", SCHEMA, of_keys=True) == 7
+
+
 def test_a_schema_that_may_not_be_registered_is_looked_up(server: RegistryServer) -> None:
     server.answers[LOOK_UP] = {"subject": "s", "version": 3, "id": 7, "schema": SCHEMA}
     assert subjects(server.url, registers=False).find_id("s", SCHEMA) == 7

@@ -22,7 +22,7 @@ from psql_streamer.testing import check_batch
 from tests.columns import postgres_column, postgres_table
 from tests.connect_schema import misfits
 from tests.decoding import SOURCE, decode
-from tests.encoding import FORMATS, encoder_of
+from tests.encoding import FORMATS, JSON_FORMATS, encoder_of
 from tests.few import nothing_counts_as_few
 from tests.pgoutput_wire import WireColumn, WireRelation
 from tests.snapshots import INITIAL, MOMENT, NOTES, ON_DEMAND, ROWS, among_chunks, chunk
@@ -191,7 +191,7 @@ def said(records: Records) -> list[tuple[Any, ...]]:
     return list(zip(*columns, snapshots, *numbers, strict=True))
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", JSON_FORMATS)
 @settings(max_examples=25)
 @given(data=st.data(), history=histories(max_happenings=4, max_width=5), transactions=st.booleans(), wide=st.booleans())
 def test_events_of_snapshots_do_not_depend_on_what_is_beside_them_nor_on_how_many_they_are(

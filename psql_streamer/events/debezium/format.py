@@ -58,7 +58,7 @@ from psql_streamer.model import (
     Truncate,
 )
 
-_CODES = {RowOp.INSERT: b"c", RowOp.UPDATE: b"u", RowOp.DELETE: b"d", RowOp.READ: b"r"}
+CODES = {RowOp.INSERT: b"c", RowOp.UPDATE: b"u", RowOp.DELETE: b"d", RowOp.READ: b"r"}
 
 _NEW_KEY, _OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the delete and of the insert that an update of a key becomes: the other record's key."""
@@ -124,7 +124,7 @@ class DebeziumBatch(BatchFormat):
             *self._source.render_rows(rows),
             b',"transaction":',
             render_blocks(self.batch.transactions, rows) if self.transactions and not rows.of_snapshot else b"null",
-            b',"op":"%s",' % _CODES[rows.op],
+            b',"op":"%s",' % CODES[rows.op],
             self._source.render_times(rows.tx),
             b"}",
         )

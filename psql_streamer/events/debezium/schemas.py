@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -27,13 +28,23 @@ def render_envelope_schema(source: SourceInfo, relation: Relation, columns: tupl
 
 @lru_cache(_REMEMBERED_SCHEMAS)
 def _render_key_schema(server: str, relation: Relation, columns: HashedColumns, key: tuple[int, ...]) -> bytes:
-    fields = [_make_column(columns.value[index]) for index in key]
-    return _render_json(_make_struct(fields, f"{_make_schema_name(server, relation)}.Key"))
+    return _render_json(make_key_schema(server, relation, columns.value, key))
 
 
 @lru_cache(_REMEMBERED_SCHEMAS)
 def _render_envelope_schema(source: SourceInfo, relation: Relation, columns: HashedColumns) -> bytes:
-    rows = [_make_column(column) for column in columns.value]
+    return _render_json(make_envelope_schema(source, relation, columns.value))
+
+
+def make_key_schema(server: str, relation: Relation, columns: Sequence[Column], key: tuple[int, ...]) -> Schema:
+    """The schema of the records' keys, which is not rendered yet."""
+    fields = [_make_column(columns[index]) for index in key]
+    return _make_struct(fields, f"{_make_schema_name(server, relation)}.Key")
+
+
+def make_envelope_schema(source: SourceInfo, relation: Relation, columns: Sequence[Column]) -> Schema:
+    """The same of their values."""
+    rows = [_make_column(column) for column in columns]
     name = _make_schema_name(source.name, relation)
     image = _make_struct(rows, f"{name}.Value", is_optional=True)
     fields = [
@@ -44,20 +55,28 @@ def _render_envelope_schema(source: SourceInfo, relation: Relation, columns: Has
         _make_field("op", _STRING),
         *(_make_field(times, _OPTIONAL_INT64) for times in ("ts_ms", "ts_us", "ts_ns")),
     ]
-    return _render_json(_make_struct(fields, f"{name}.Envelope", version=2))
+    return _make_struct(fields, f"{name}.Envelope", version=2)
 
 
 def render_message_key_schema(source: SourceInfo) -> bytes:
     """The schema of the keys of logical messages."""
-    return _render_json(
-        _make_struct(
-            [_make_field("prefix", _OPTIONAL_STRING)], _name_connector_schema(source.kind, "MessageKey"), version=1
-        )
+    return _render_json(make_message_key_schema(source))
+
+
+def make_message_key_schema(source: SourceInfo) -> Schema:
+    """The same, not rendered yet."""
+    return _make_struct(
+        [_make_field("prefix", _OPTIONAL_STRING)], _name_connector_schema(source.kind, "MessageKey"), version=1
     )
 
 
 def render_message_schema(source: SourceInfo) -> bytes:
     """The schema of the values of logical messages."""
+    return _render_json(make_message_schema(source))
+
+
+def make_message_schema(source: SourceInfo) -> Schema:
+    """The same, not rendered yet."""
     message = _make_struct(
         [_make_field("prefix", _OPTIONAL_STRING), _make_field("content", {"type": "bytes", "optional": True})],
         _name_connector_schema(source.kind, "Message"),
@@ -70,18 +89,27 @@ def render_message_schema(source: SourceInfo) -> bytes:
         _make_field("transaction", _TRANSACTION),
         _make_field("message", message),
     ]
-    return _render_json(_make_struct(fields, "io.debezium.connector.postgresql.MessageValue", version=1))
+    return _make_struct(fields, "io.debezium.connector.postgresql.MessageValue", version=1)
 
 
 def render_transaction_key_schema() -> bytes:
     """The schema of the keys of records that say where a transaction begins or ends."""
-    return _render_json(
-        _make_struct([_make_field("id", _STRING)], "io.debezium.connector.common.TransactionMetadataKey", version=1)
-    )
+    return _render_json(make_transaction_key_schema())
+
+
+def make_transaction_key_schema() -> Schema:
+    """The same, not rendered yet."""
+    name = "io.debezium.connector.common.TransactionMetadataKey"
+    return _make_struct([_make_field("id", _STRING)], name, version=1)
 
 
 def render_transaction_schema() -> bytes:
     """The schema of the values of records that say where a transaction begins or ends."""
+    return _render_json(make_transaction_schema())
+
+
+def make_transaction_schema() -> Schema:
+    """The same, not rendered yet."""
     collection = _make_struct(
         [_make_field("data_collection", _STRING), _make_field("event_count", _INT64)],
         "event.collection",
@@ -95,7 +123,7 @@ def render_transaction_schema() -> bytes:
         _make_field("data_collections", {"type": "array", "items": collection, "optional": True}),
         _make_field("ts_ms", _INT64),
     ]
-    return _render_json(_make_struct(fields, "io.debezium.connector.common.TransactionMetadataValue", version=1))
+    return _make_struct(fields, "io.debezium.connector.common.TransactionMetadataValue", version=1)
 
 
 def _make_column(column: Column) -> Schema:

@@ -35,7 +35,7 @@ def render_blocks(transactions: Transactions, rows: Rows) -> pa.Array:
     one = bool((rows.tx == rows.tx[0]).all())
     return join(
         b'{"id":"',
-        _render_id(transactions, int(rows.tx[0])) if one else _render_ids(transactions, rows.tx),
+        _render_id(transactions, int(rows.tx[0])) if one else render_ids(transactions, rows.tx),
         b'","total_order":',
         to_digits(rows.seq + 1),
         b',"data_collection_order":',
@@ -53,16 +53,22 @@ def render_block(transactions: Transactions, event: Truncate | LogicalMessage) -
     )
 
 
+def render_ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
+    """The id of each of these transactions, as text."""
+    commits = to_digits(transactions.commit[tx])
+    return join(b":" if transactions.ids is None else join(transactions.select_id_texts(tx), b":"), commits)
+
+
 def render_keys(transactions: Transactions, marks: TransactionMarks) -> pa.Array:
     """The keys of BEGIN and END records."""
-    return join(b'{"id":"', _render_ids(transactions, marks.tx), b'"}')
+    return join(b'{"id":"', render_ids(transactions, marks.tx), b'"}')
 
 
 def render_begins(transactions: Transactions, begun: TransactionMarks) -> pa.Array:
     """The value of a BEGIN record for each transaction that begins in the batch."""
     return join(
         b'{"status":"BEGIN","id":"',
-        _render_ids(transactions, begun.tx),
+        render_ids(transactions, begun.tx),
         b'","event_count":null,"data_collections":null,"ts_ms":',
         _render_moments(transactions, begun.tx),
         b"}",
@@ -75,7 +81,7 @@ def render_ends(transactions: Transactions, metadata: TransactionMetadata, count
     first, end = _find_count_bounds(metadata)
     return join(
         b'{"status":"END","id":"',
-        _render_ids(transactions, tx),
+        render_ids(transactions, tx),
         b'","event_count":',
         to_digits(counts),
         b',"data_collections":[',
@@ -118,11 +124,6 @@ def _group_neighbours(values: pa.Array, first: NDArray[np.int64], end: NDArray[n
 
 def _render_id(transactions: Transactions, tx: int) -> bytes:
     return b"%s:%d" % ((transactions.find_id(tx) or "").encode(), transactions.commit[tx])
-
-
-def _render_ids(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
-    commits = to_digits(transactions.commit[tx])
-    return join(b":" if transactions.ids is None else join(transactions.select_id_texts(tx), b":"), commits)
 
 
 def _render_moments(transactions: Transactions, tx: NDArray[np.int32]) -> pa.Array:
