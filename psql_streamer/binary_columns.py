@@ -7,7 +7,7 @@ Read from the buffers: Arrow's compute functions cost ten times as much for the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -40,6 +40,27 @@ def pack_values(values: Sequence[bytes | None]) -> pa.BinaryArray:
     held = [value for value in values if value is not None]
     bounds = struct.pack(f"={len(held) + 1}i", 0, *accumulate(map(len, held)))
     return pa.Array.from_buffers(_BINARY, len(held), [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(held))])
+
+
+def keep_nulls(values: pa.Array, encode: Callable[[pa.Array], pa.BinaryArray]) -> pa.BinaryArray:
+    """What `encode` makes of the values that are there; the others stay null."""
+    if not values.null_count:
+        return encode(values)
+    there = values.is_valid().to_numpy(zero_copy_only=False)
+    place = np.where(there, np.cumsum(there) - 1, 0)
+    return encode(values.drop_null()).take(pa.array(place, mask=~there))
+
+
+def pack_rows(rows: NDArray[np.uint8], kept: NDArray[np.bool_] | None) -> pa.BinaryArray:
+    """A value of each row of bytes. kept: which of the bytes; None: all of them."""
+    if kept is None or kept.all():
+        bounds = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+        held = rows.reshape(-1)
+    else:
+        bounds = np.append(0, np.cumsum(kept.sum(axis=1))).astype(np.int32)
+        held = rows[kept]
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds, np.int32)), pa.py_buffer(np.ascontiguousarray(held))]
+    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
 def bound_bytes(column: pa.Array | pa.ChunkedArray) -> int:

@@ -107,6 +107,23 @@ def test_t2_in_a_key_the_text_stands_for_what_a_decimal_cannot_hold(schemas: boo
     assert records.nulled == {}
 
 
+def test_t2_values_that_are_lost_count_for_their_column_in_every_shape_that_the_table_has() -> None:
+    """A table that was altered in the middle of a batch has two."""
+    before = (WireColumn("id", 23, key=True), WireColumn("n", VARIABLE))
+    shapes = [WireRelation(16400, "public", "t", columns) for columns in (before, (*before, WireColumn("m", VARIABLE)))]
+    rows = [
+        RowChange(shapes[0], 990, (b"1", b"NaN"), None, ""),
+        RowChange(shapes[0], 991, (b"2", b"NaN"), None, ""),
+        RowChange(shapes[1], 992, (b"3", b"NaN", b"NaN"), None, ""),
+        RowChange(shapes[1], 993, (b"4", b"1", b"NaN"), None, ""),
+    ]
+    frames = History([Transaction(7, 1000, 1008, 0, tuple(rows))]).session()
+    (batch,) = decode(frames, len(frames))
+    for form in ("debezium", "debezium-avro"):
+        records = encoder_of(form, Router({}, "", "t"), {}).encode(batch)
+        assert records.nulled == {"public.t.n": 3, "public.t.m": 2}
+
+
 @pytest.mark.parametrize("schemas", [False, True])
 def test_t2_where_a_column_is_no_key_nan_is_null_also_in_tables_that_have_none(schemas: bool) -> None:
     """REPLICA IDENTITY FULL flags every column; a key of the sink's own flags none."""

@@ -102,6 +102,13 @@ def test_without_an_old_row_a_column_is_left_out_or_a_marker_stands_there(form: 
     assert updated(form, {"body": "marker"}, full=False) == (marked, ["body"])
 
 
+@pytest.mark.parametrize("rules", [*RULES, {"*": "omit"}], ids=str)
+def test_a_record_of_avro_has_all_its_fields_and_the_placeholder_in_place_of_null(rules: dict[str, Treatment]) -> None:
+    records = encoded("debezium-avro", rules, full=False)
+    assert PLACEHOLDER.encode() in records.values[0].as_py()
+    assert named(records) == [["body"]]
+
+
 def test_the_marker_is_any_text() -> None:
     row, _ = updated("event", {"*": "marker"}, full=False, marker='say "nothing"\n')
     assert row["body"] == 'say "nothing"\n'

@@ -6,14 +6,13 @@ Source: Avro specification 1.12, "Binary Encoding".
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from psql_streamer.binary_columns import read_offsets
+from psql_streamer.binary_columns import pack_rows, read_offsets
 from psql_streamer.events.json.json_text import join
 
 _BYTES_OF_LONG = 10
@@ -71,27 +70,6 @@ def encode_texts(values: pa.BinaryArray, lead: bytes = b"") -> pa.BinaryArray:
     else:
         sizes = encode_longs(lengths, lead)
     return join(sizes, values, nulls=b"")
-
-
-def keep_nulls(values: pa.Array, encode: Callable[[pa.Array], pa.BinaryArray]) -> pa.BinaryArray:
-    """What `encode` makes of the values that are there; the others stay null."""
-    if not values.null_count:
-        return encode(values)
-    there = values.is_valid().to_numpy(zero_copy_only=False)
-    place = np.where(there, np.cumsum(there) - 1, 0)
-    return encode(values.drop_null()).take(pa.array(place, mask=~there))
-
-
-def pack_rows(rows: NDArray[np.uint8], kept: NDArray[np.bool_] | None) -> pa.BinaryArray:
-    """A value of each row of bytes. kept: which of the bytes; None: all of them."""
-    if kept is None or kept.all():
-        bounds = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
-        held = rows.reshape(-1)
-    else:
-        bounds = np.append(0, np.cumsum(kept.sum(axis=1))).astype(np.int32)
-        held = rows[kept]
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds, np.int32)), pa.py_buffer(np.ascontiguousarray(held))]
-    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
 def encode_long(value: int) -> bytes:

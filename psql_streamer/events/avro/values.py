@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.binary_columns import pack_values, read_value_bytes
+from psql_streamer.binary_columns import keep_nulls, pack_values, read_value_bytes
 from psql_streamer.events.avro.columns import (
     encode_booleans,
     encode_doubles,
@@ -24,7 +24,6 @@ from psql_streamer.events.avro.columns import (
     encode_longs,
     encode_text,
     encode_texts,
-    keep_nulls,
 )
 from psql_streamer.events.avro.decimals import encode_decimals, encode_variable_decimals
 from psql_streamer.events.debezium.connect_type import ConnectType, Schema

@@ -26,6 +26,7 @@ from psql_streamer.events.debezium.connect_type import (
     make_value_render,
 )
 from psql_streamer.events.debezium.mysql_types import find_mysql_type
+from psql_streamer.events.debezium.unscaled import render_decimals, render_variable_decimals
 from psql_streamer.events.json.json_text import Piece, join, render_quoted
 from psql_streamer.events.json.made import is_list, render_made_values
 from psql_streamer.events.json.nested import render_arrays
@@ -232,6 +233,22 @@ def _make_cast_render(
     return render
 
 
+def _make_decimal_render(
+    short: Callable[[pa.Array], pa.Array], function: Callable[[str], str | None]
+) -> Callable[[pa.Array], Piece]:
+    """What renders decimals by columns where 64 bits hold them, and the others through `function` one by one."""
+    one_by_one = make_value_render(function)
+
+    def render(values: pa.Array) -> Piece:
+        rendered = short(values)
+        if rendered.null_count == values.null_count:
+            return Piece(rendered)
+        left = pc.and_(rendered.is_null(), values.is_valid())
+        return Piece(pc.replace_with_mask(rendered, left, one_by_one(values.filter(left)).values))
+
+    return render
+
+
 def _make_zoned_render(digits: int) -> Callable[[pa.Array], Piece]:
     one_by_one = make_value_render(partial(value.render_zoned_timestamp, digits=digits))
 
@@ -271,10 +288,11 @@ def _make_numeric_type(typmod: int) -> ConnectType:
             "version": 1,
             "doc": "Variable scaled decimal",
         }
-        return ConnectType(schema, make_value_render(value.render_variable_decimal))
+        return ConnectType(schema, _make_decimal_render(render_variable_decimals, value.render_variable_decimal))
     precision, scale = decode_numeric_modifier(typmod)
     schema = _make_decimal_schema(scale, {"connect.decimal.precision": str(precision)})
-    return ConnectType(schema, make_value_render(partial(value.render_decimal, scale=scale)))
+    short, one_by_one = partial(render_decimals, scale=scale), partial(value.render_decimal, scale=scale)
+    return ConnectType(schema, _make_decimal_render(short, one_by_one))
 
 
 def _make_decimal_schema(scale: int, parameters: dict[str, str]) -> Schema:
