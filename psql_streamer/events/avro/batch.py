@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from psql_streamer.cells import OfShapes, Shape
 from psql_streamer.events.addresses import Topics, names_key
-from psql_streamer.events.avro.columns import encode_text
+from psql_streamer.events.avro.columns import NULL, VALUE, encode_text
 from psql_streamer.events.avro.images import Images
 from psql_streamer.events.avro.record_schemas import RecordSchema, RecordSchemas
 from psql_streamer.events.avro.source import encode_blocks, make_source_records
-from psql_streamer.events.avro.values import NULL, VALUE, encode_value
+from psql_streamer.events.avro.values import encode_value
 from psql_streamer.events.debezium.connect_type import Schema
 from psql_streamer.events.debezium.format import CODES, DebeziumBatch, Structs
 from psql_streamer.events.debezium.schemas import (

@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 from psql_streamer.binary_columns import pack_rows, read_offsets
 from psql_streamer.events.json.json_text import join
 
+NULL, VALUE = b"\x00", b"\x02"
+"""The branches of the union of null and a type, as they are encoded."""
+
+END = b"\x00"
+"""Of an array or a map: a block of no items."""
+
 _BYTES_OF_LONG = 10
 """Bytes of a long."""
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from psql_streamer.binary_columns import keep_nulls, read_offsets
 from psql_streamer.cells import OfShapes, Shape
 from psql_streamer.errors import SinkRefused
-from psql_streamer.events.avro.values import NULL, VALUE, Direct, Write, choose_direct, choose_write, encode_value
+from psql_streamer.events.avro.columns import NULL, VALUE
+from psql_streamer.events.avro.values import Direct, Write, choose_direct, choose_write, encode_value
 from psql_streamer.events.debezium.connect_type import ConnectType
 from psql_streamer.events.debezium.types import add_optional, choose_connect_type, render_unavailable
 from psql_streamer.events.json import json_text

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer import __version__
-from psql_streamer.events.avro.columns import encode_long, encode_longs, encode_text, encode_texts
-from psql_streamer.events.avro.values import NULL, VALUE, read_strings
+from psql_streamer.events.avro.columns import NULL, VALUE, encode_long, encode_longs, encode_text, encode_texts
+from psql_streamer.events.avro.values import read_strings
 from psql_streamer.events.binlog_names import (
     compute_file_offsets,
     render_files,

@@ -17,7 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from psql_streamer.binary_columns import keep_nulls, pack_values, read_value_bytes
+from psql_streamer.events.avro.arrays import ITEMS, NotPlainError, encode_arrays
 from psql_streamer.events.avro.columns import (
+    END,
+    NULL,
+    VALUE,
     encode_booleans,
     encode_doubles,
     encode_long,
@@ -27,17 +31,11 @@ from psql_streamer.events.avro.columns import (
 )
 from psql_streamer.events.avro.decimals import encode_decimals, encode_variable_decimals
 from psql_streamer.events.debezium.connect_type import ConnectType, Schema
-from psql_streamer.events.json.json_text import Piece, join
+from psql_streamer.events.json.json_text import Piece, join, render_quoted
 from psql_streamer.model import ColumnType, find_text_form
 from psql_streamer.pgtype import Logical, PostgresType
 from psql_streamer.pgtypes import casts
 from psql_streamer.pgtypes.builtin import BY_OID
-
-NULL, VALUE = b"\x00", b"\x02"
-"""The branches of the union of null and a type, as they are encoded."""
-
-INTEGERS = ("int8", "int16", "int32", "int64")
-"""Connect's types of integers."""
 
 _QUOTE, _BACKSLASH = b'"', ord("\\")
 
@@ -63,6 +61,8 @@ def choose_write(schema: Schema) -> Write:
             return _write_strings
         case "bytes":
             return _write_bytes
+        case "array" if schema["items"]["type"] in ITEMS:
+            return partial(_write_arrays, schema=schema)
         case _:
             return partial(_write_each, schema=schema)
 
@@ -70,6 +70,8 @@ def choose_write(schema: Schema) -> Write:
 def choose_direct(kind: ColumnType, connect: ConnectType) -> Direct | None:
     """What writes most values of a type from their text form, without JSON; None for types that have no such way."""
     form = find_text_form(kind)
+    if form is not None and connect.render is render_quoted:
+        return encode_texts
     known = None if form is None else form.known or BY_OID.get(form.oid)
     if form is None or known is None or known.element is not None:
         return None
@@ -137,7 +139,7 @@ def _list_entries(schema: Schema, value: Mapping[str, Any] | Sequence[Any]) -> I
 def _encode_blocks(items: Iterable[bytes]) -> bytes:
     """An array or a map: one block, and the end."""
     each = list(items)
-    return encode_long(len(each)) + b"".join(each) + b"\x00" if each else b"\x00"
+    return encode_long(len(each)) + b"".join(each) + END if each else END
 
 
 def _write_integers(piece: Piece, lead: bytes) -> pa.BinaryArray:
@@ -181,6 +183,13 @@ def _write_bytes(piece: Piece, lead: bytes) -> pa.BinaryArray:
 
 def _write_binary(texts: pa.BinaryArray, lead: bytes, form: PostgresType) -> pa.BinaryArray:
     return keep_nulls(casts.cast(texts, form), lambda there: encode_texts(there, lead))
+
+
+def _write_arrays(piece: Piece, lead: bytes, schema: Schema) -> pa.BinaryArray:
+    try:
+        return encode_arrays(_join_piece(piece), lead, schema["items"])
+    except NotPlainError:  # bytes that are no UTF-8, or arrays of arrays
+        return _write_each(piece, lead, schema)
 
 
 def _write_each(piece: Piece, lead: bytes, schema: Schema) -> pa.BinaryArray:
