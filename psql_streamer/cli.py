@@ -49,6 +49,8 @@ override single keys, with or without a file.
 DEMO_SOURCES = ("postgres", "kafka", "mysql", "sql")
 """As the demo has them, which is not imported for this."""
 
+_TRANSLATED = "JSON of a connector (GET /connectors/NAME), or Debezium Server's application.properties; - for stdin"
+
 _LAST_MESSAGE_SECONDS = 0.5
 """The time that a last message may take."""
 
@@ -204,6 +206,13 @@ def _try(arguments: argparse.Namespace, verbosity: int) -> int:
     return OK if trial.run(arguments, config) else FAILED
 
 
+def _translate(arguments: argparse.Namespace, _verbosity: int) -> int:
+    from psql_streamer.commands import translate
+
+    translate.run(arguments)
+    return OK
+
+
 def _run_demo(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer import demo
 
@@ -228,6 +237,7 @@ _COMMANDS = {
     "snapshot": _run_snapshot,
     "capture": _capture,
     "try": _try,
+    "translate": _translate,
     "demo": _run_demo,
     "version": _print_versions,
 }
@@ -253,6 +263,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "snapshot": "ask the running service for snapshots of tables, see, pause and cancel them",
         "capture": "print changes of a table as lines of JSON, without moving a position",
         "try": "print what the rules make of captured changes, without sending anything",
+        "translate": "print the configuration file for what a Debezium connector's configuration says",
         "demo": "set up a database, Kafka and Spark on this machine and stream between them",
         "version": "print the versions of psql-streamer and its libraries",
     }.items():
@@ -269,6 +280,8 @@ def _build_parser() -> argparse.ArgumentParser:
             capture_arguments.add_arguments(command)
         if name == "try":
             trial_arguments.add_arguments(command)
+        if name == "translate":
+            command.add_argument("file", metavar="FILE", help=_TRANSLATED)
         if name == "demo":
             command.add_argument("--duration", type=_positive, default=30.0, metavar="SECONDS", help="default: 30")
             command.add_argument("--source", choices=DEMO_SOURCES, default="postgres", help="default: postgres")

@@ -40,6 +40,7 @@ TIERS = [
     {"psql_streamer.option_secrets", "psql_streamer.options", "psql_streamer.redaction", "psql_streamer.shortage"},
     {
         "psql_streamer.checkpoint.store_format",
+        "psql_streamer.connector_files",
         "psql_streamer.binlog",
         "psql_streamer.checkpoint.tracker",
         "psql_streamer.event_reader",

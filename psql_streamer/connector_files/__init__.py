@@ -1,0 +1,1 @@
+"""Configurations of Debezium's connectors, translated to configuration files of psql-streamer."""
