@@ -24,6 +24,8 @@ class AvroWithoutRegistry(Format):
 
     tombstones = DebeziumAvro.tombstones
     marks = DebeziumAvro.marks
+    row_by_row = DebeziumAvro.row_by_row
+    checksums = DebeziumAvro.checksums
     frames = DebeziumAvro.frames
 
     def __init__(self, transactions: bool = False) -> None:

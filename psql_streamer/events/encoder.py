@@ -92,7 +92,7 @@ class Encoder:
         self._timestamps = timestamps
         own = vars(type(format)).get("row_by_row", False)
         self._excluded_columns = excluded_columns or ExcludedColumns()
-        by_columns = format.tombstones or transaction_topic or self._excluded_columns
+        by_columns = transaction_topic or self._excluded_columns or (self._headers and not format.checksums)
         self._row_by_row = own and timestamps == "write" and not by_columns
         self._json = RowJson()
         self._plans: dict[str, SourcePlans] = {}
@@ -118,10 +118,14 @@ class Encoder:
             return None
         if batch.schema_changes or batch.statements:
             return None
+        singles = form.make_singles(self._json, rows.shapes)
+        if singles is None:
+            return None
         return FewRecords(
+            self._format,
             form,
             self._look_up_plans(batch.source.name).list_plans(rows.shapes),
-            *self._json.make_singles(rows.shapes),
+            *singles,
             partial(_render_row_headers, form.fields) if self._headers else None,
             lambda relation: self._leave_out(relation, 1, left_out),
         ).encode(batch, rows)

@@ -14,9 +14,9 @@ import numpy as np
 
 from psql_streamer.binary_columns import pack_values
 from psql_streamer.events.assembling import order_headers
-from psql_streamer.events.format import BatchFormat, OneRow
+from psql_streamer.events.format import BatchFormat, Format, OneRow
 from psql_streamer.events.identity import compute_checksum
-from psql_streamer.events.json.objects import Singles, WrittenByColumn
+from psql_streamer.events.json.objects import SingleWriter, WrittenByColumn
 from psql_streamer.events.plans import Plan, Way, copy_refusal, number_names
 from psql_streamer.events.records import Records
 from psql_streamer.few_rows import ABSENT, FewRow, FewRows
@@ -30,10 +30,11 @@ Headers = Callable[[OneRow], Mapping[str, str | None]]
 class FewRecords:
     """Writes few rows. headers: None for records without. leave_out: told of each relation that has no topic."""
 
+    format: Format
     form: BatchFormat
     plans: Sequence[Plan]
-    images: Singles
-    keys: Singles
+    images: SingleWriter
+    keys: SingleWriter
     headers: Headers | None
     leave_out: Callable[[Relation], None]
 
@@ -65,12 +66,19 @@ class FewRecords:
         image = self.images.write(row.shape, cells, every)
         old_cells = row.before if row.op is RowOp.UPDATE else None
         old = None if old_cells is None else self.images.write(row.shape, old_cells, every)
-        one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, compute_checksum(image))
+        checksum = compute_checksum(image) if self.format.checksums else b""
+        one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, checksum)
         value, headers = self.form.render_row(one), {} if self.headers is None else self.headers(one)
         for way in plan.ways:
             key = self.keys.write(row.shape, cells, way.key) if way.key else None
             for topic in way.topics:
-                yield _Written(topic, plan.table, key, value, transaction.commit, row.seq, row.op, headers)
+                framed = key, value
+                if self.format.frames:
+                    framed = self.form.frame_row(few.shapes, row.shape, way.key, topic, key, value)
+                written = _Written(topic, plan.table, *framed, transaction.commit, row.seq, row.op, headers)
+                yield written
+                if self.format.tombstones and row.op is RowOp.DELETE and key is not None:
+                    yield written._replace(value=None)
 
 
 class _Written(NamedTuple):
@@ -79,7 +87,7 @@ class _Written(NamedTuple):
     topic: str
     table: str
     key: bytes | None
-    value: bytes
+    value: bytes | None
     commit: int
     seq: int
     op: RowOp

@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from psql_streamer.cells import Shape
 from psql_streamer.events.addresses import Topics
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.identity import compute_checksums, convert_given_uuids, make_part_uuids, make_uuids
 from psql_streamer.events.json.json_text import escape_one
+from psql_streamer.events.json.objects import SingleWriter
 from psql_streamer.events.json.row_json import RowJson
 from psql_streamer.events.per_transaction import Fragment, cache_per_transaction
 from psql_streamer.events.rows import Rows
@@ -76,7 +78,7 @@ class OneRow(NamedTuple):
     """A row change that is written by itself. seq, place: as CellTable has them.
 
     image: JSON of the row that the action left, or (delete) the one that it removed. old: of the old row of an update,
-    if the source gave it. checksum: of the image.
+    if the source gave it. checksum: of the image, if the format has checksums.
     """
 
     relation: Relation
@@ -127,9 +129,10 @@ class Format(ABC):
     need their headers, because the value does not say what happened. marks: whether a marker of its own stands for each
     value that an update left alone, but those that are to be left out. needs_key: whether it cannot take tables
     without a key; BatchFormat.render_keys raises SinkRefused for their rows. row_by_row: whether BatchFormat.render_row
-    writes what `render_rows` does, with the keys of every format, no header of its own and no tombstones: then few rows
-    are written so. It is not inherited: a format that extends another one says it for itself. frames: whether keys and
-    values depend on the topic: then BatchFormat's methods `frame_...` are called.
+    writes what `render_rows` does, with the keys that `make_singles` gives and no header of its own: then few rows are
+    written so. It is not inherited: a format that extends another one says it for itself. checksums: whether images of
+    `make_singles` are those that checksums are of. frames: whether keys and values depend on the topic: then
+    BatchFormat's methods `frame_...` are called.
 
     A client connects with the first batch that needs it, and may raise SinkUnavailable: the batch comes again.
     """
@@ -141,6 +144,7 @@ class Format(ABC):
     marks: ClassVar[bool] = False
     needs_key: ClassVar[bool] = False
     row_by_row: ClassVar[bool] = False
+    checksums: ClassVar[bool] = True
     frames: ClassVar[bool] = False
 
     def __init__(self, options: FormatOptions) -> None:
@@ -188,8 +192,12 @@ class BatchFormat(ABC):
         """The values; null is a tombstone. They do not depend on what else the batch has."""
 
     def render_row(self, row: OneRow) -> bytes:
-        """The value of one row, for a format that writes them so: as `render_rows` writes it."""
+        """The value of one row, for a format that writes them so: as `render_rows` does. May raise WrittenByColumn."""
         raise NotImplementedError
+
+    def make_singles(self, json: RowJson, shapes: Sequence[Shape]) -> tuple[SingleWriter, SingleWriter] | None:
+        """What writes images and keys of single rows, for such a format; None where these are written by column."""
+        return json.make_singles(shapes)
 
     @abstractmethod
     def render_truncate(self, truncate: Truncate) -> bytes | None:
@@ -244,6 +252,18 @@ class BatchFormat(ABC):
     ) -> tuple[pa.Array, pa.Array]:
         """Keys and values as they stand in the topics of these rows; keys that rows name themselves are among them."""
         return keys, values
+
+    def frame_row(
+        self,
+        shapes: Sequence[Shape],  # noqa: ARG002 - for formats that look
+        shape: int,  # noqa: ARG002 - for formats that look
+        key_columns: tuple[int, ...],  # noqa: ARG002 - for formats that look
+        topic: str,  # noqa: ARG002 - for formats that look
+        key: bytes | None,
+        value: bytes,
+    ) -> tuple[bytes | None, bytes]:
+        """The same of one row, which is of one of these shapes."""
+        return key, value
 
     def frame_event(
         self,

@@ -48,6 +48,13 @@ def test_numbers_without_one_are_the_same(numbers: list[int], scale: int, specia
             assert is_left_out(text)
 
 
+def test_bytes_that_are_no_text_are_no_numbers() -> None:
+    """Nothing is known of what a handler or a broken server gives."""
+    column = pa.array([b"\xc5", b"1.50", b"\xff0"], pa.binary())
+    assert render_decimals(column, 2).to_pylist() == [None, b'"AJY="', None]
+    assert [one is None for one in encode_variable_decimals(column, b"").to_pylist()] == [True, False, True]
+
+
 def assert_same(texts: list[str], scale: int) -> None:
     column = pa.array([*(text.encode() for text in texts), None], pa.binary())
     rendered = render_decimals(column, scale).to_pylist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from psql_streamer.cells import OfShapes, Shape
 from psql_streamer.events.addresses import Topics, names_key
 from psql_streamer.events.avro.columns import NULL, VALUE, encode_text
-from psql_streamer.events.avro.images import Images
+from psql_streamer.events.avro.images import Images, OneByOne
 from psql_streamer.events.avro.record_schemas import RecordSchema, RecordSchemas
-from psql_streamer.events.avro.source import encode_blocks, make_source_records
+from psql_streamer.events.avro.source import encode_blocks, encode_times_of_one, make_source_records
 from psql_streamer.events.avro.values import encode_value
 from psql_streamer.events.debezium.connect_type import Schema
 from psql_streamer.events.debezium.format import CODES, DebeziumBatch, Structs
@@ -29,13 +29,13 @@ from psql_streamer.events.debezium.schemas import (
     make_transaction_schema,
 )
 from psql_streamer.events.debezium.transactions import render_ids
-from psql_streamer.events.format import BatchFormat, BoundaryRecords, RowTexts
+from psql_streamer.events.format import BatchFormat, BoundaryRecords, OneRow, RowTexts
 from psql_streamer.events.json.json_text import join
 from psql_streamer.events.json.objects import Lost, count_by_column
-from psql_streamer.events.json.row_json import render_keyed
+from psql_streamer.events.json.row_json import RowJson, render_keyed
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
-from psql_streamer.model import Batch, Index, LogicalMessage, SourceInfo, Truncate
+from psql_streamer.model import Batch, Index, LogicalMessage, RowOp, SourceInfo, Truncate
 
 _Frames: TypeAlias = dict[tuple[str, tuple[int, ...]], tuple[bytes, bytes]]
 """By topic and key columns: what stands before the keys of a shape, and before its values."""
@@ -96,6 +96,16 @@ class AvroBatch(BatchFormat):
             nulls=b"",
         )
 
+    def make_singles(self, json: RowJson, shapes: Sequence[Shape]) -> tuple[OneByOne, OneByOne]:  # noqa: ARG002 - others
+        return self._writers.images.make_singles(shapes), self._writers.keys.make_singles(shapes)
+
+    def render_row(self, row: OneRow) -> bytes:
+        old, new = NULL if row.old is None else VALUE + row.old, VALUE + row.image
+        if row.op is RowOp.DELETE:
+            old, new = new, NULL
+        times = encode_times_of_one(row.transaction.moment)
+        return b"".join((old, new, self._source.encode_row(row), NULL, encode_text(CODES[row.op]), times))
+
     def render_truncate(self, truncate: Truncate) -> bytes:
         relation = truncate.relation
         schema = make_envelope_schema(self.batch.source, relation, relation.columns)
@@ -122,6 +132,19 @@ class AvroBatch(BatchFormat):
         if rows.addresses is not None:
             framed = pc.if_else(pa.array(names_key(rows.addresses)), keys, framed)
         return framed, join(of_values, values, nulls=b"")
+
+    def frame_row(
+        self,
+        shapes: Sequence[Shape],
+        shape: int,
+        key_columns: tuple[int, ...],
+        topic: str,
+        key: bytes | None,
+        value: bytes,
+    ) -> tuple[bytes | None, bytes]:
+        known = self._writers.find_frames(self.batch.source).make_each(shapes)[shape]
+        of_key, of_value = self._look_up_frames(known, topic, shapes[shape], key_columns)
+        return _put(of_key, key), of_value + value
 
     def frame_event(
         self, event: Truncate | LogicalMessage, topic: str, key: bytes | None, value: bytes | None

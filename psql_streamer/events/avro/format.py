@@ -50,6 +50,8 @@ class DebeziumAvro(Format):
     section_keys = MappingProxyType({"debezium_transactions": "transactions"})
     tombstones = True
     marks = True
+    row_by_row = True
+    checksums = False
     frames = True
 
     def __init__(self, options: DebeziumAvroOptions, transactions: bool = False) -> None:

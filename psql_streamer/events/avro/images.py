@@ -7,7 +7,7 @@ nothing between its fields, so those of a row are a record as soon as they lie i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Never, TypeAlias
 
@@ -20,13 +20,14 @@ from psql_streamer.binary_columns import keep_nulls, read_offsets
 from psql_streamer.cells import OfShapes, Shape
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.avro.columns import NULL, VALUE
-from psql_streamer.events.avro.values import Direct, Write, choose_direct, choose_write, encode_value
+from psql_streamer.events.avro.values import Direct, Write, choose_direct, choose_one, choose_write, encode_value
 from psql_streamer.events.debezium.connect_type import ConnectType
 from psql_streamer.events.debezium.types import add_optional, choose_connect_type, render_unavailable
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Piece
-from psql_streamer.events.json.objects import Lost, collect_columns
+from psql_streamer.events.json.objects import Lost, WrittenByColumn, collect_columns
 from psql_streamer.events.rows import Cells, Mask, Rows
+from psql_streamer.few_rows import RowCells
 from psql_streamer.growing import GrowingArray
 from psql_streamer.model import Column, Index
 from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
@@ -47,7 +48,7 @@ class _Kind:
     """Columns whose values are written alike. required: whether the schema has no null there.
 
     lossless: whether no value may be lost, because it makes a key. placeholder: what stands for a value that an update
-    left alone.
+    left alone. one: writes one value; None: they go by column always.
     """
 
     connect: ConnectType
@@ -56,6 +57,7 @@ class _Kind:
     required: bool
     lossless: bool
     placeholder: bytes
+    one: Callable[[bytes], bytes | None] | None
 
     @property
     def lead(self) -> bytes:
@@ -82,15 +84,20 @@ class Images:
         """A record of each row. lost: see Objects.write. What an image lacks is null, or the placeholder where it is
         marked. SinkRefused: a value of a key is lost.
         """
-        firsts = np.array(self._number_shapes(rows), np.int32)
+        firsts = np.array(self._number_shapes(rows.shapes), np.int32)
         numbers = np.repeat(firsts[rows.shape], cells.tuples.widths) + cells.list_places().astype(np.int32)
         return _Writing(self._kinds, self._kind_numbers.array[numbers], cells, rows, lost).write()
 
-    def _number_shapes(self, rows: Rows) -> list[int]:
-        firsts = self._firsts.make_each(rows.shapes)
+    def make_singles(self, shapes: Sequence[Shape]) -> OneByOne:
+        """What writes one image at a time."""
+        firsts = self._number_shapes(shapes)
+        return OneByOne(self._kinds, self._kind_numbers.array, firsts)
+
+    def _number_shapes(self, shapes: Sequence[Shape]) -> list[int]:
+        firsts = self._firsts.make_each(shapes)
         if len(self._kind_numbers.array) > self._most:
             self._forget()
-            firsts = self._firsts.make_each(rows.shapes)
+            firsts = self._firsts.make_each(shapes)
             self._most = max(_MOST_COLUMNS, 2 * len(self._kind_numbers.array))
         return firsts
 
@@ -127,7 +134,35 @@ def _make_kind(column: Column, connect: ConnectType, lossless: bool) -> _Kind:
         column.key,
         lossless,
         encode_value(schema, json.loads(placeholder)),
+        choose_one(connect),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """Writes images one at a time, with null for what they lack. kinds: of all columns; firsts: where those of each
+    shape begin.
+    """
+
+    known: Sequence[_Kind]
+    kinds: NDArray[np.int32]
+    firsts: Sequence[int]
+
+    def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
+        """A record of these columns of an image. Raises WrittenByColumn, also for what has no value in a key."""
+        first, cells = self.firsts[shape], []
+        for column in columns:
+            kind, value = self.known[self.kinds[first + column]], image[column]
+            if not isinstance(value, bytes):
+                if kind.required:
+                    raise WrittenByColumn
+                cells.append(NULL)
+                continue
+            written = None if kind.one is None else kind.one(value)
+            if written is None:
+                raise WrittenByColumn
+            cells += (kind.lead, written)
+        return b"".join(cells)
 
 
 class _Writing:

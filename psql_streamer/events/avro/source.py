@@ -24,7 +24,9 @@ from psql_streamer.events.binlog_names import (
     render_server_ids,
 )
 from psql_streamer.events.digits import to_digits
+from psql_streamer.events.format import OneRow
 from psql_streamer.events.json.json_text import Piece, join
+from psql_streamer.events.json.objects import WrittenByColumn
 from psql_streamer.events.per_transaction import Fragment, cache_per_transaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import choose_snapshot_word
@@ -48,6 +50,10 @@ class SourceRecords(ABC):
     @abstractmethod
     def encode_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         """The record of each row's event."""
+
+    def encode_row(self, row: OneRow) -> bytes:  # noqa: ARG002 - for those that write one
+        """The same of one row. Raises WrittenByColumn."""
+        raise WrittenByColumn
 
     def encode_times(self, tx: NDArray[np.int32]) -> Fragment:
         """`ts_ms`, `ts_us` and `ts_ns` of each row's event."""
@@ -105,6 +111,18 @@ class PostgresRecords(SourceRecords):
             self._origins.take(rows.tx) if self._batch.transactions.origins else _NO_ORIGIN,
         )
 
+    def encode_row(self, row: OneRow) -> bytes:
+        if self._batch.transactions.origins:
+            raise WrittenByColumn
+        transaction, lsn = row.transaction, row.place
+        parts = (
+            *(self._head, encode_long(transaction.moment // 1000), _NO_SNAPSHOT, self._database),
+            *(VALUE, encode_text(b'["%d","%d"]' % (transaction.commit, lsn)), _encode_fine_times(transaction.moment)),
+            *(_encode_names(row.relation.schema, row.relation.table), VALUE, encode_long(transaction.id)),
+            *(VALUE, encode_long(lsn), NULL, _NO_ORIGIN),
+        )
+        return b"".join(parts)
+
     def _encode_sequences(self, rows: Rows) -> pa.Array:
         commits = to_digits(self._batch.transactions.commit[rows.tx])
         if rows.place is None:
@@ -157,9 +175,18 @@ class BinlogRecords(SourceRecords):
 _RECORDS: dict[str, type[SourceRecords]] = {POSTGRESQL: PostgresRecords, MYSQL: BinlogRecords, MARIADB: BinlogRecords}
 
 
+def encode_times_of_one(moment: int) -> bytes:
+    """`ts_ms`, `ts_us` and `ts_ns` of a moment in microseconds."""
+    return VALUE + encode_long(moment // 1000) + _encode_fine_times(moment)
+
+
 def encode_blocks(ids: pa.Array, seq: Index, table_seq: Index) -> Sequence[Fragment]:
     """The record `transaction` of each row's event. ids: of their transactions, as Debezium has them."""
     return VALUE, encode_texts(ids), encode_longs(seq + 1), encode_longs(table_seq + 1)
+
+
+def _encode_fine_times(moment: int) -> bytes:
+    return VALUE + encode_long(moment) + VALUE + encode_long(moment * 1000)
 
 
 def _encode_snapshot_word(word: bytes) -> bytes:

@@ -86,6 +86,24 @@ def choose_direct(kind: ColumnType, connect: ConnectType) -> Direct | None:
             return None
 
 
+def choose_one(connect: ConnectType) -> Callable[[bytes], bytes | None] | None:
+    """What writes one text form of a type; None for what it cannot hold. None for types that go by column always."""
+    one = connect.one
+    if one is None:
+        return None
+    if connect.render is render_quoted:
+        return encode_text
+
+    def write(text: bytes) -> bytes | None:
+        written = one(text)
+        try:
+            return None if written is None else _encode_present(connect.schema, _load(written))
+        except ValueError:  # it is none of the type
+            return None
+
+    return write
+
+
 def encode_value(schema: Schema, value: Any) -> bytes:
     """One value, as `json.loads` gives it of Debezium's JSON, by its Connect schema. KeyError, TypeError and ValueError
     for what is not of it.

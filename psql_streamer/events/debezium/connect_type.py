@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -13,6 +14,9 @@ from psql_streamer.events.json.json_text import Piece, quote
 
 Schema: TypeAlias = dict[str, Any]
 
+WriteOne: TypeAlias = Callable[[bytes], bytes | None]
+"""The JSON of one text form; None for what the type cannot hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectType:
@@ -20,17 +24,29 @@ class ConnectType:
 
     render: the JSON of a column of text forms; null for what the type cannot hold. text: JSON strings that stand for
     such values in keys. distinct: what the text form looks like of values whose JSON no other value has; None: of all.
+    one: the JSON of one value, as render has it; None: values are written by column always.
     """
 
     schema: Schema
     render: Callable[[pa.Array], Piece]
     text: Callable[[pa.Array], pa.Array] = quote
     distinct: str | None = None
+    one: WriteOne | None = None
 
 
 def make_named_schema(kind: str, name: str, **more: Any) -> Schema:
     """A schema with a semantic name, in the order of Connect's JSON converter."""
     return {"type": kind, "name": name, "version": 1, **more}
+
+
+def make_value_type(schema: Schema, function: Callable[[str], str | None], **more: Any) -> ConnectType:
+    """One whose values are rendered one by one. more: fields besides."""
+    return ConnectType(schema, make_value_render(function), one=make_one(function), **more)
+
+
+def make_one(function: Callable[[str], str | None]) -> WriteOne:
+    """The same of bytes."""
+    return partial(_apply_to_bytes, function)
 
 
 def make_value_render(function: Callable[[str], str | None]) -> Callable[[pa.Array], Piece]:

@@ -8,7 +8,7 @@ tests/data/debezium has.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from psql_streamer.cells import Shape
 from psql_streamer.events.addresses import merge_keys
 from psql_streamer.events.debezium.connect_type import ConnectType
 from psql_streamer.events.debezium.schemas import (
@@ -28,7 +29,7 @@ from psql_streamer.events.debezium.schemas import (
     render_transaction_key_schema,
     render_transaction_schema,
 )
-from psql_streamer.events.debezium.source import make_source_block
+from psql_streamer.events.debezium.source import make_source_block, render_fine_times_of_one
 from psql_streamer.events.debezium.transactions import (
     count_events,
     render_begins,
@@ -38,12 +39,12 @@ from psql_streamer.events.debezium.transactions import (
     render_keys,
 )
 from psql_streamer.events.debezium.types import choose_connect_type, render_unavailable
-from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, RowTexts
+from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, OneRow, RowTexts
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Piece, Render, join, render_name, render_quoted
-from psql_streamer.events.json.objects import Lost, Objects, count_by_column
-from psql_streamer.events.json.row_json import render_keyed
-from psql_streamer.events.json.values import choose_render
+from psql_streamer.events.json.objects import Lost, Objects, One, Singles, count_by_column
+from psql_streamer.events.json.row_json import RowJson, render_keyed
+from psql_streamer.events.json.values import choose_one, choose_render
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
 from psql_streamer.model import (
@@ -75,6 +76,8 @@ class Debezium(Format):
     section_keys = MappingProxyType({"debezium_schemas": "schemas", "debezium_transactions": "transactions"})
     tombstones = True
     marks = True
+    row_by_row = True
+    checksums = False
 
     def __init__(self, options: FormatOptions, schemas: bool = False, transactions: bool = False) -> None:
         super().__init__(options)
@@ -133,6 +136,24 @@ class DebeziumBatch(BatchFormat):
             lambda: rows.render_by_shape(
                 lambda shape, _: render_envelope_schema(self.batch.source, shape.relation, shape.columns)
             ),
+        )
+
+    def make_singles(self, json: RowJson, shapes: Sequence[Shape]) -> tuple[Singles, Singles] | None:  # noqa: ARG002 - others
+        """Not with schemas: those who want these pay more for them."""
+        return None if self.schemas else self._structs.make_singles(shapes)
+
+    def render_row(self, row: OneRow) -> bytes:
+        old, new = row.old or b"null", row.image
+        if row.op is RowOp.DELETE:
+            old, new = new, b"null"
+        moment = row.transaction.moment
+        return b'{"before":%s,"after":%s%s,"transaction":null,"op":"%s","ts_ms":%d%s}' % (
+            old,
+            new,
+            self._source.render_row(row),
+            CODES[row.op],
+            moment // 1000,
+            render_fine_times_of_one(moment),
         )
 
     def render_truncate(self, truncate: Truncate) -> bytes:
@@ -221,8 +242,15 @@ class Structs:
     def __init__(self, flat: bool, encoded: bool = False) -> None:
         self._flat = flat
         self._is_encoded = encoded
-        self.images = Objects(lambda column: self._choose_key_render(column) if column.key else self._render(column))
-        self.keys = Objects(self._choose_key_render)
+        self.images = Objects(
+            lambda column: self._choose_key_render(column) if column.key else self._render(column),
+            lambda column: self._choose_one(column, column.key),
+        )
+        self.keys = Objects(self._choose_key_render, lambda column: self._choose_one(column, True))
+
+    def make_singles(self, shapes: Sequence[Shape]) -> tuple[Singles, Singles]:
+        """What writes single images of relations, with null for what they lack, and what writes single keys."""
+        return self.images.make_singles(shapes, complete=True), self.keys.make_singles(shapes)
 
     def render_placeholder(self, column: Column) -> bytes:
         """What stands for a value that an update left alone."""
@@ -233,6 +261,12 @@ class Structs:
 
     def _render(self, column: Column) -> Render:
         return choose_render(column.type) if self._stays(column) else self._resolve_kind(column).render
+
+    def _choose_one(self, column: Column, of_key: bool) -> One | None:
+        """What is lost goes by column, where something stands in for it, or it is counted."""
+        if self._stays(column):
+            return choose_one(column.type)
+        return choose_connect_type(column.type, flat=self._flat, distinct=of_key).one
 
     def _stays(self, column: Column) -> bool:
         """Not what a handler made."""

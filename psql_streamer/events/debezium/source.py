@@ -25,7 +25,9 @@ from psql_streamer.events.binlog_names import (
     render_server_ids,
 )
 from psql_streamer.events.digits import to_digits
+from psql_streamer.events.format import OneRow
 from psql_streamer.events.json.json_text import join, render_name
+from psql_streamer.events.json.objects import WrittenByColumn
 from psql_streamer.events.per_transaction import Fragment, cache_per_transaction
 from psql_streamer.events.rows import Rows
 from psql_streamer.events.source_fields import choose_snapshot_word
@@ -58,6 +60,10 @@ class SourceBlock(ABC):
     @abstractmethod
     def render_rows(self, rows: Rows) -> tuple[Fragment, ...]:
         """The block of each row's event."""
+
+    def render_row(self, row: OneRow) -> bytes:  # noqa: ARG002 - for those that write one
+        """The same of one row."""
+        raise WrittenByColumn
 
     @abstractmethod
     def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
@@ -98,6 +104,11 @@ class SourceBlock(ABC):
     def _render_until_sequence(self, snapshot: Fragment) -> tuple[Fragment, ...]:
         """The members after `ts_ms`, up to the name of `sequence`."""
         return b',"snapshot":"', snapshot, b'","db":%s,"sequence":' % render_name(self._batch.source.database)
+
+
+def render_fine_times_of_one(moment: int) -> bytes:
+    """`,"ts_us":1000,"ts_ns":1000000` of a moment in microseconds."""
+    return b',"ts_us":%d,"ts_ns":%d' % (moment, moment * 1000)
 
 
 def make_source_block(batch: Batch) -> SourceBlock:
@@ -154,6 +165,23 @@ class PostgresBlock(SourceBlock):
             self._origin.take(tx) if self._batch.transactions.origins else _NO_ORIGIN,
         )
 
+    def render_row(self, row: OneRow) -> bytes:
+        if self._batch.transactions.origins:
+            raise WrittenByColumn
+        transaction, lsn = row.transaction, b"%d" % row.place
+        millis, moment = b"%d" % (transaction.moment // 1000), transaction.moment
+        position = (millis, *self._render_until_commit(_NO_SNAPSHOT), b"%d" % transaction.commit)
+        return _join_fragments(
+            self._render_fragments(
+                _join_fragments(position),
+                lsn,
+                render_fine_times_of_one(moment),
+                _render_names(row.relation.schema, row.relation.table),
+                b"%d" % transaction.id,
+                _NO_ORIGIN,
+            )
+        )
+
     def render_table(self, tx: int, place: int, relation: Relation) -> bytes:
         return self._render_in_transaction(tx, place, _render_names(relation.schema, relation.table))
 
@@ -163,7 +191,7 @@ class PostgresBlock(SourceBlock):
             return self._render_in_transaction(message.tx, message.place, _render_names("", ""))
         lsn = b"%d" % message.place
         position = _join_fragments((b"%d" % (message.moment // 1000), *self._render_until_commit(_NO_SNAPSHOT), lsn))
-        fine_times = b',"ts_us":%d,"ts_ns":%d' % (message.moment, message.moment * 1000)
+        fine_times = render_fine_times_of_one(message.moment)
         return _join_fragments(
             self._render_fragments(position, lsn, fine_times, _render_names("", ""), b"null", _NO_ORIGIN)
         )

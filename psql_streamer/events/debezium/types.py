@@ -23,14 +23,16 @@ from psql_streamer.events.debezium.connect_type import (
     ConnectType,
     Schema,
     make_named_schema,
+    make_one,
     make_value_render,
+    make_value_type,
 )
 from psql_streamer.events.debezium.mysql_types import find_mysql_type
 from psql_streamer.events.debezium.unscaled import render_decimals, render_variable_decimals
-from psql_streamer.events.json.json_text import Piece, join, render_quoted
+from psql_streamer.events.json.json_text import Piece, join, quote_one, render_quoted
 from psql_streamer.events.json.made import is_list, render_made_values
 from psql_streamer.events.json.nested import render_arrays
-from psql_streamer.events.json.values import render_values
+from psql_streamer.events.json.values import choose_one, render_values
 from psql_streamer.model import ArrowType, ColumnType, TextType
 from psql_streamer.pgtype import Logical, PgType, PostgresType
 from psql_streamer.pgtypes import casts
@@ -187,7 +189,7 @@ def _restrict_type(look: str, kind: ConnectType) -> ConnectType:
         fits = pc.match_substring_regex(values, look)
         return kind.render(values if pc.all(fits).as_py() is not False else pc.if_else(fits, values, _NULL))
 
-    return replace(kind, render=render)
+    return replace(kind, render=render, one=None)
 
 
 _NULL = pa.scalar(None, pa.binary())
@@ -272,7 +274,7 @@ def _make_zoned_render(digits: int) -> Callable[[pa.Array], Piece]:
 
 
 def _make_string_type(name: str) -> ConnectType:
-    return ConnectType(make_named_schema("string", name), render_quoted)
+    return ConnectType(make_named_schema("string", name), render_quoted, one=quote_one)
 
 
 def _make_numeric_type(typmod: int) -> ConnectType:
@@ -288,11 +290,12 @@ def _make_numeric_type(typmod: int) -> ConnectType:
             "version": 1,
             "doc": "Variable scaled decimal",
         }
-        return ConnectType(schema, _make_decimal_render(render_variable_decimals, value.render_variable_decimal))
+        function = value.render_variable_decimal
+        return ConnectType(schema, _make_decimal_render(render_variable_decimals, function), one=make_one(function))
     precision, scale = decode_numeric_modifier(typmod)
     schema = _make_decimal_schema(scale, {"connect.decimal.precision": str(precision)})
     short, one_by_one = partial(render_decimals, scale=scale), partial(value.render_decimal, scale=scale)
-    return ConnectType(schema, _make_decimal_render(short, one_by_one))
+    return ConnectType(schema, _make_decimal_render(short, one_by_one), one=make_one(one_by_one))
 
 
 def _make_decimal_schema(scale: int, parameters: dict[str, str]) -> Schema:
@@ -303,26 +306,26 @@ def _make_decimal_schema(scale: int, parameters: dict[str, str]) -> Schema:
 
 def _make_time_type(typmod: int) -> ConnectType:
     if 0 <= typmod <= 3:
-        return ConnectType(
-            make_named_schema("int32", "io.debezium.time.Time"), make_value_render(value.render_time_millis)
-        )
-    return ConnectType(make_named_schema("int64", "io.debezium.time.MicroTime"), make_value_render(value.render_time))
+        return make_value_type(make_named_schema("int32", "io.debezium.time.Time"), value.render_time_millis)
+    return make_value_type(make_named_schema("int64", "io.debezium.time.MicroTime"), value.render_time)
 
 
 def _make_timestamp_type(typmod: int) -> ConnectType:
     if 0 <= typmod <= 3:
-        return ConnectType(
-            make_named_schema("int64", "io.debezium.time.Timestamp"), make_value_render(value.render_timestamp_millis)
-        )
+        schema = make_named_schema("int64", "io.debezium.time.Timestamp")
+        return make_value_type(schema, value.render_timestamp_millis)
     return ConnectType(
         make_named_schema("int64", "io.debezium.time.MicroTimestamp"),
         _make_cast_render("timestamp", pa.int64(), value.render_timestamp),
+        one=make_one(value.render_timestamp),
     )
 
 
 def _make_timestamptz_type(typmod: int) -> ConnectType:
     digits = 6 if typmod < 0 else typmod
-    return ConnectType(make_named_schema("string", "io.debezium.time.ZonedTimestamp"), _make_zoned_render(digits))
+    one = make_one(partial(value.render_zoned_timestamp, digits=digits))
+    schema = make_named_schema("string", "io.debezium.time.ZonedTimestamp")
+    return ConnectType(schema, _make_zoned_render(digits), one=one)
 
 
 def _make_bit_type(typmod: int) -> ConnectType:
@@ -333,10 +336,10 @@ def _make_bit_type(typmod: int) -> ConnectType:
 def _make_varbit_type(typmod: int) -> ConnectType:
     """Bits does not say how many zeros a value begins with."""
     if typmod == 1:
-        return ConnectType({"type": "boolean"}, make_value_render(value.render_bit))
+        return make_value_type({"type": "boolean"}, value.render_bit)
     length = str(typmod if typmod > 0 else 2**31 - 1)
     schema = make_named_schema("bytes", "io.debezium.data.Bits", parameters={"length": length})
-    return ConnectType(schema, make_value_render(value.render_bits), _render_bit_constants, r"^1")
+    return make_value_type(schema, value.render_bits, text=_render_bit_constants, distinct=r"^1")
 
 
 def _render_bit_constants(values: pa.Array) -> pa.Array:
@@ -346,19 +349,19 @@ def _render_bit_constants(values: pa.Array) -> pa.Array:
 
 def _make_vector_type(element: str) -> ConnectType:
     """Their elements are never null."""
-    return ConnectType(
-        {"type": "array", "items": {"type": element, "optional": False}}, make_value_render(value.render_vector)
-    )
+    return make_value_type({"type": "array", "items": {"type": element, "optional": False}}, value.render_vector)
 
 
 def _make_enum_type(labels: tuple[str, ...]) -> ConnectType:
     return ConnectType(
-        make_named_schema("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}), render_quoted
+        make_named_schema("string", "io.debezium.data.Enum", parameters={"allowed": ",".join(labels)}),
+        render_quoted,
+        one=quote_one,
     )
 
 
 _TEXT: Schema = {"type": "string"}
-_STRING = ConnectType(_TEXT, render_quoted)
+_STRING = ConnectType(_TEXT, render_quoted, one=quote_one)
 _UNKNOWN = ConnectType(_TEXT, _render_strings)
 
 _AS_JSON = {
@@ -372,31 +375,34 @@ _AS_JSON = {
 """Connect's type, and the built-in type by whose JSON the values are written."""
 
 BY_LOGICAL: dict[Logical, ConnectType] = {
-    **{logical: ConnectType({"type": kind}, _make_json_render(name)) for logical, (kind, name) in _AS_JSON.items()},
+    **{
+        logical: ConnectType({"type": kind}, _make_json_render(name), one=choose_one(PostgresType(OIDS[name])))
+        for logical, (kind, name) in _AS_JSON.items()
+    },
     Logical.DATE: ConnectType(
-        make_named_schema("int32", "io.debezium.time.Date"), _make_cast_render("date", pa.int32(), value.render_date)
+        make_named_schema("int32", "io.debezium.time.Date"),
+        _make_cast_render("date", pa.int32(), value.render_date),
+        one=make_one(value.render_date),
     ),
-    Logical.FLOAT4: ConnectType({"type": "float"}, _make_float_render("float4")),
-    Logical.FLOAT8: ConnectType({"type": "double"}, _make_float_render("float8")),
-    Logical.HSTORE: ConnectType(
-        make_named_schema("string", "io.debezium.data.Json"), make_value_render(value.render_hstore)
-    ),
+    Logical.FLOAT4: ConnectType({"type": "float"}, _make_float_render("float4"), one=make_one(value.render_double)),
+    Logical.FLOAT8: ConnectType({"type": "double"}, _make_float_render("float8"), one=make_one(value.render_double)),
+    Logical.HSTORE: make_value_type(make_named_schema("string", "io.debezium.data.Json"), value.render_hstore),
     Logical.INT2VECTOR: _make_vector_type("int16"),
     # '1 mon' would be '30 days 10:30:00'.
-    Logical.INTERVAL: ConnectType(
+    Logical.INTERVAL: make_value_type(
         make_named_schema("int64", "io.debezium.time.MicroDuration"),
-        make_value_render(value.render_interval),
+        value.render_interval,
         distinct=r"^(P[^YMT]*(T.*)?|-?\d+:.*)$",
     ),
     Logical.JSON: _make_string_type("io.debezium.data.Json"),
     Logical.LTREE: _make_string_type("io.debezium.data.Ltree"),
-    Logical.MONEY: ConnectType(_make_decimal_schema(2, {}), make_value_render(value.render_money)),
+    Logical.MONEY: make_value_type(_make_decimal_schema(2, {}), value.render_money),
     Logical.OIDVECTOR: _make_vector_type("int64"),
-    Logical.POINT: ConnectType(POINT_SCHEMA, make_value_render(value.render_point)),
+    Logical.POINT: make_value_type(POINT_SCHEMA, value.render_point),
     # '13:00:00+01' would be '12:00:00+00', which PostgreSQL tells apart from it.
-    Logical.TIMETZ: ConnectType(
+    Logical.TIMETZ: make_value_type(
         make_named_schema("string", "io.debezium.time.ZonedTime"),
-        make_value_render(value.render_zoned_time),
+        value.render_zoned_time,
         distinct=r"\+00$",
     ),
     Logical.TSVECTOR: _make_string_type("io.debezium.data.Tsvector"),

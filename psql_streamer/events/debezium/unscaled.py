@@ -28,17 +28,14 @@ _GROUPS = 3
 
 def select_short(texts: pa.BinaryArray, scale: int) -> pa.StringArray:
     """Numbers with so many digits behind the point; null for those that 64 bits may not hold, and for NaN."""
-    strings = texts.view(pa.string())
-    fits = pc.and_(pc.match_substring_regex(strings, _SHORT), pc.equal(_count_digits_behind(strings), scale))
-    return _select(strings, fits)
+    strings = _select(texts, pc.match_substring_regex(texts, _SHORT)).view(pa.string())
+    return _select(strings, pc.equal(_count_digits_behind(strings), scale))
 
 
 def select_trimmed(texts: pa.BinaryArray) -> pa.StringArray:
     """Numbers of any scale, without zeros at the end; null for others."""
-    strings = texts.view(pa.string())
-    has_point = pc.match_substring(strings, ".")
-    trimmed = pc.if_else(has_point, pc.utf8_rtrim(strings, "0"), strings)
-    return _select(trimmed, pc.match_substring_regex(strings, _SHORT))
+    strings = _select(texts, pc.match_substring_regex(texts, _SHORT)).view(pa.string())
+    return pc.if_else(pc.match_substring(strings, "."), pc.utf8_rtrim(strings, "0"), strings)
 
 
 def read_numbers(strings: pa.StringArray) -> NDArray[np.int64]:
@@ -100,8 +97,8 @@ def _count_digits_behind(strings: pa.StringArray) -> pa.Int32Array:
     return pc.if_else(pc.less(at, 0), 0, pc.subtract(pc.subtract(pc.binary_length(strings), at), 1))
 
 
-def _select(strings: pa.StringArray, fits: pa.BooleanArray) -> pa.StringArray:
+def _select(texts: pa.Array, fits: pa.BooleanArray) -> pa.Array:
     """With null in place of the others."""
-    if not strings.null_count and fits.true_count == len(fits):
-        return strings
-    return pc.if_else(fits, strings, pa.scalar(None, pa.string()))
+    if not texts.null_count and fits.true_count == len(fits):
+        return texts
+    return pc.if_else(fits, texts, pa.scalar(None, texts.type))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,9 @@ Marker: TypeAlias = Callable[[Column], bytes]
 
 Lost: TypeAlias = Callable[[Index], None]
 """Told which cells of an image became null, or hold a null, for want of a way to write their values."""
+
+One: TypeAlias = Callable[[bytes], bytes | None]
+"""Writes one text form as JSON; None for what the type has no JSON for."""
 
 _MOST_COLUMNS = 1 << 17
 """Columns that are numbered at a time; behind this many all are forgotten, and numbered anew."""
@@ -82,13 +85,15 @@ class WrittenByColumn(Exception):
 
 
 class Objects:
-    """Writes cells as objects. render: how the values of a column are written; equal renders are called together.
+    """Writes cells as objects. render: how the values of a column are written; equal renders are called together. one:
+    how one of them is; None: as a column of PostgreSQL's type.
 
     Columns keep their numbers from batch to batch. For one thread.
     """
 
-    def __init__(self, render: Callable[[Column], Render]) -> None:
+    def __init__(self, render: Callable[[Column], Render], one: Callable[[Column], One | None] | None = None) -> None:
         self._render = render
+        self._one = one or (lambda column: OF_ONE.get(render(column)))
         self._firsts = OfShapes(self._look_up_first)
         self._equal: dict[HashedColumns, int] = {}
         self._known = _Numbered()
@@ -104,9 +109,9 @@ class Objects:
                 return _write_few(known, firsts, cells, rows)
         return _Writing(known, np.array(firsts, np.int32), cells, rows, marker, lost).write()
 
-    def make_singles(self, shapes: Sequence[Shape]) -> Singles:
-        """What writes one image at a time."""
-        return Singles(*self._number_shapes(shapes))
+    def make_singles(self, shapes: Sequence[Shape], complete: bool = False) -> Singles:
+        """What writes one image at a time. complete: whether what an image lacks is null."""
+        return Singles(*self._number_shapes(shapes), complete)
 
     def _number_shapes(self, shapes: Sequence[Shape]) -> tuple[_Numbered, Sequence[int]]:
         """All columns that are known, and for each shape the number of its first one."""
@@ -134,7 +139,7 @@ class Objects:
                 self._known.renders.append(render)
             self._known.kinds.append(kind)
             self._known.names.append(json_text.render_name(column.name))
-            self._known.of_one.append(OF_ONE.get(render))
+            self._known.of_one.append(self._one(column))
         return first
 
     def _forget(self) -> None:
@@ -160,7 +165,7 @@ class _Numbered:
         self.renders: list[Render] = []
         self.names: list[bytes] = []
         self.kinds: list[int] = []
-        self.of_one: list[Callable[[bytes], bytes] | None] = []
+        self.of_one: list[One | None] = []
         self._leads = _NO_LEADS
         self._kind_numbers = GrowingArray(np.int32)
 
@@ -184,15 +189,28 @@ class _Numbered:
         write = self.of_one[number]
         if write is None:
             raise WrittenByColumn
-        return self.names[number] + (b":null" if value is None else b":" + write(value))
+        if value is None:
+            return self.names[number] + b":null"
+        written = write(value)
+        if written is None:  # it is lost, and counted by column
+            raise WrittenByColumn
+        return self.names[number] + b":" + written
+
+
+class SingleWriter(Protocol):
+    """Writes images one at a time."""
+
+    def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
+        """These columns of an image. Raises WrittenByColumn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Singles:
-    """Writes images one at a time. firsts: the number of the first column of each shape."""
+    """Writes images one at a time. firsts: the number of the first column of each shape. complete: as make_singles."""
 
     known: _Numbered
     firsts: Sequence[int]
+    complete: bool
 
     def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
         """`{"id":1,"name":"x"}` of these columns of an image; what it lacks is left out. Raises WrittenByColumn."""
@@ -202,6 +220,8 @@ class Singles:
             value = image[column]
             if value is not ABSENT:
                 members.append(render_member(first + column, value))
+            elif self.complete:
+                members.append(render_member(first + column, None))
         return b"{%s}" % b",".join(members)
 
 

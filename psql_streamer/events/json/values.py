@@ -41,6 +41,11 @@ def choose_render(kind: ColumnType) -> Render:
     return render_quoted if known is None else _choose_typed_render(known)
 
 
+def choose_one(kind: ColumnType) -> Callable[[bytes], bytes] | None:
+    """What writes one value of a type as its render does; None: they are written by column always."""
+    return OF_ONE.get(choose_render(kind))
+
+
 def select_plain_renders(values: Sequence[pa.Array], renders: Collection[Render]) -> Mapping[Render, bool]:
     """Those of the renders that leave all values of these arrays as they are, and whether each puts them in quotes."""
     plain: dict[Render, bool] = {render: False for render in (_render_integers, _render_embedded) if render in renders}
@@ -149,6 +154,10 @@ def _render_one_boolean(text: bytes) -> bytes:
     return b"true" if text == b"t" else b"false"
 
 
+def _render_one_base64(text: bytes) -> bytes:
+    return b'"%s"' % b2a_base64(unhexlify(text[2:]), newline=False)
+
+
 def _copy_text(text: bytes) -> bytes:
     return text
 
@@ -168,6 +177,7 @@ OF_ONE: Mapping[Render, Callable[[bytes], bytes]] = {
     _render_numbers: _render_one_number,
     _render_booleans: _render_one_boolean,
     render_quoted: quote_one,
+    _render_base64: _render_one_base64,
     _render_timestamps: _render_one_timestamp,
     _render_timestamps_utc: _render_one_timestamp_utc,
 }
