@@ -118,14 +118,11 @@ class Encoder:
             return None
         if batch.schema_changes or batch.statements:
             return None
-        singles = form.make_singles(self._json, rows.shapes)
-        if singles is None:
-            return None
         return FewRecords(
             self._format,
             form,
             self._look_up_plans(batch.source.name).list_plans(rows.shapes),
-            *singles,
+            *form.make_singles(self._json, rows.shapes),
             partial(_render_row_headers, form.fields) if self._headers else None,
             lambda relation: self._leave_out(relation, 1, left_out),
         ).encode(batch, rows)

@@ -67,7 +67,7 @@ class FewRecords:
         old_cells = row.before if row.op is RowOp.UPDATE else None
         old = None if old_cells is None else self.images.write(row.shape, old_cells, every)
         checksum = compute_checksum(image) if self.format.checksums else b""
-        one = OneRow(relation, row.op, transaction, row.seq, row.place, image, old, checksum)
+        one = OneRow(relation, columns, row.op, transaction, row.seq, row.place, image, old, checksum)
         value, headers = self.form.render_row(one), {} if self.headers is None else self.headers(one)
         for way in plan.ways:
             key = self.keys.write(row.shape, cells, way.key) if way.key else None

@@ -27,6 +27,7 @@ from psql_streamer.events.source_fields import choose_fields
 from psql_streamer.few_rows import FewTransaction
 from psql_streamer.model import (
     Batch,
+    Column,
     LogicalMessage,
     Marker,
     Relation,
@@ -75,13 +76,14 @@ class RowTexts:
 
 
 class OneRow(NamedTuple):
-    """A row change that is written by itself. seq, place: as CellTable has them.
+    """A row change that is written by itself. columns: of its images. seq, place: as CellTable has them.
 
     image: JSON of the row that the action left, or (delete) the one that it removed. old: of the old row of an update,
     if the source gave it. checksum: of the image, if the format has checksums.
     """
 
     relation: Relation
+    columns: tuple[Column, ...]
     op: RowOp
     transaction: FewTransaction
     seq: int
@@ -195,8 +197,8 @@ class BatchFormat(ABC):
         """The value of one row, for a format that writes them so: as `render_rows` does. May raise WrittenByColumn."""
         raise NotImplementedError
 
-    def make_singles(self, json: RowJson, shapes: Sequence[Shape]) -> tuple[SingleWriter, SingleWriter] | None:
-        """What writes images and keys of single rows, for such a format; None where these are written by column."""
+    def make_singles(self, json: RowJson, shapes: Sequence[Shape]) -> tuple[SingleWriter, SingleWriter]:
+        """What writes images and keys of single rows, for such a format."""
         return json.make_singles(shapes)
 
     @abstractmethod

@@ -43,8 +43,14 @@ TABLE = wire.WireRelation(
     (wire.WireColumn("id", 20, key=True), wire.WireColumn("name"), wire.WireColumn("amount", 1700)),
 )
 
-ROW_BY_ROW = ("event", "envelope", "debezium", "debezium-avro")
+ROW_BY_ROW = ("event", "envelope", "debezium", "debezium with schemas", "debezium-avro")
 """The formats that write few rows one by one."""
+
+
+def row_by_row(form: str, router: Router, **more: Any) -> Encoder:
+    """An encoder of one of them."""
+    name, _, schemas = form.partition(" ")
+    return encoder_of(name, router, {}, schemas=bool(schemas), **more)
 
 
 @given(history=histories(), at_most=st.integers(1, 6), resume=st.sampled_from(RESUMES))
@@ -81,7 +87,7 @@ def test_few_rows_are_written_as_cells_are(
 ) -> None:
     def encoded() -> list[Any]:
         routes = {"/.*a.*/": [Route("one"), Route("two", ("id",))], "/.*b.*/": "three"}
-        encoder = encoder_of(form, Router(routes, "", "t" if headers else ""), {}, headers=headers, unchanged=policy)
+        encoder = row_by_row(form, Router(routes, "", "t" if headers else ""), headers=headers, unchanged=policy)
         return [encoded_or_refused(encoder, batch) for batch in batches]
 
     batches = list(decoded(list(cut_at_commits(history.session(), at_most)), BEGINNING))
@@ -92,7 +98,7 @@ def test_few_rows_are_written_as_cells_are(
 
 @pytest.mark.parametrize(("form", "headers"), [(form, form in ("event", "envelope")) for form in ROW_BY_ROW])
 def test_what_is_ordinary_is_not_made_into_cells(form: str, headers: bool) -> None:
-    reader, encoder = Decoder(SOURCE, BEGINNING), encoder_of(form, Router({}, "", "t"), {}, headers=headers)
+    reader, encoder = Decoder(SOURCE, BEGINNING), row_by_row(form, Router({}, "", "t"), headers=headers)
     decode_frames(reader, transaction(8, wire.relation(TABLE)))
     old = (b"1", None, None)
     rows = [

@@ -96,7 +96,11 @@ class AvroBatch(BatchFormat):
             nulls=b"",
         )
 
-    def make_singles(self, json: RowJson, shapes: Sequence[Shape]) -> tuple[OneByOne, OneByOne]:  # noqa: ARG002 - others
+    def make_singles(
+        self,
+        json: RowJson,  # noqa: ARG002 - images are written otherwise here
+        shapes: Sequence[Shape],
+    ) -> tuple[OneByOne, OneByOne]:
         return self._writers.images.make_singles(shapes), self._writers.keys.make_singles(shapes)
 
     def render_row(self, row: OneRow) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -42,11 +42,12 @@ from psql_streamer.events.debezium.types import choose_connect_type, render_unav
 from psql_streamer.events.format import BatchFormat, BoundaryRecords, Format, FormatOptions, OneRow, RowTexts
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Piece, Render, join, render_name, render_quoted
-from psql_streamer.events.json.objects import Lost, Objects, One, Singles, count_by_column
+from psql_streamer.events.json.objects import Lost, Objects, One, Singles, SingleWriter, count_by_column
 from psql_streamer.events.json.row_json import RowJson, render_keyed
 from psql_streamer.events.json.values import choose_one, choose_render
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
+from psql_streamer.few_rows import RowCells
 from psql_streamer.model import (
     Batch,
     Column,
@@ -138,16 +139,20 @@ class DebeziumBatch(BatchFormat):
             ),
         )
 
-    def make_singles(self, json: RowJson, shapes: Sequence[Shape]) -> tuple[Singles, Singles] | None:  # noqa: ARG002 - others
-        """Not with schemas: those who want these pay more for them."""
-        return None if self.schemas else self._structs.make_singles(shapes)
+    def make_singles(
+        self,
+        json: RowJson,  # noqa: ARG002 - images are written otherwise here
+        shapes: Sequence[Shape],
+    ) -> tuple[SingleWriter, SingleWriter]:
+        images, keys = self._structs.make_singles(shapes)
+        return images, _KeysWithSchemas(keys, shapes, self.batch.source.name) if self.schemas else keys
 
     def render_row(self, row: OneRow) -> bytes:
         old, new = row.old or b"null", row.image
         if row.op is RowOp.DELETE:
             old, new = new, b"null"
         moment = row.transaction.moment
-        return b'{"before":%s,"after":%s%s,"transaction":null,"op":"%s","ts_ms":%d%s}' % (
+        event = b'{"before":%s,"after":%s%s,"transaction":null,"op":"%s","ts_ms":%d%s}' % (
             old,
             new,
             self._source.render_row(row),
@@ -155,6 +160,7 @@ class DebeziumBatch(BatchFormat):
             moment // 1000,
             render_fine_times_of_one(moment),
         )
+        return self._wrap_payload(event, lambda: render_envelope_schema(self.batch.source, row.relation, row.columns))
 
     def render_truncate(self, truncate: Truncate) -> bytes:
         relation = truncate.relation
@@ -224,6 +230,21 @@ class DebeziumBatch(BatchFormat):
 
     def _wrap_payload(self, payload: bytes, schema: Callable[[], bytes]) -> bytes:
         return b'{"schema":%s,"payload":%s}' % (schema(), payload) if self.schemas else payload
+
+
+@dataclass(frozen=True, slots=True)
+class _KeysWithSchemas:
+    """Writes single keys with their schema. server: the source's name."""
+
+    keys: SingleWriter
+    shapes: Sequence[Shape]
+    server: str
+
+    def write(self, shape: int, image: RowCells, columns: Sequence[int]) -> bytes:
+        """A key of these columns. Raises WrittenByColumn."""
+        relation, of_relation = self.shapes[shape]
+        schema = render_key_schema(self.server, relation, of_relation, tuple(columns))
+        return b'{"schema":%s,"payload":%s}' % (schema, self.keys.write(shape, image, columns))
 
 
 def _complete_image(image: Cells) -> Cells:

@@ -200,7 +200,7 @@ class _Numbered:
 class SingleWriter(Protocol):
     """Writes images one at a time."""
 
-    def write(self, shape: int, image: RowCells, columns: Iterable[int]) -> bytes:
+    def write(self, shape: int, image: RowCells, columns: Sequence[int]) -> bytes:
         """These columns of an image. Raises WrittenByColumn."""
 
 
