@@ -248,6 +248,12 @@ CASES = (
         quick=True,
     ),
     Case(
+        "latency-debezium",
+        "1,000 a second into one table, in the format debezium",
+        Steady(1, 1000, setup=_DEBEZIUM),
+        (at_most(4, "p50"), at_most(12, "p99"), _MEMORY),
+    ),
+    Case(
         "latency-exactly-once",
         "1,000 a second into one table, in transactions",
         Steady(1, 1000, setup=Setup(ONE_TOPIC + EXACTLY_ONCE)),
