@@ -53,11 +53,12 @@ def accept_any(_: Mapping[str, Any]) -> None:
 class RegistryClient:
     """Asks the servers in turns, beginning with the one that answered last. For one thread.
 
-    answers: how many there were.
+    answers: how many there were. last_answered: the URL of the server that gave the last one that was of use.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
         self.answers = 0
+        self.last_answered = ""
         self._timeout = options.timeout
         self._addresses = list(options.addresses)
         self._headers = _make_headers(options)
@@ -89,6 +90,7 @@ class RegistryClient:
             except MissingSchemaError as error:  # this server may be behind the others
                 missing = error
             else:
+                self.last_answered = address.geturl()
                 return found
         if missing is not None:
             raise missing

@@ -32,6 +32,7 @@ class Subjects:
         self._registers = registers
         self._client: RegistryClient | None = None
         self._known: dict[tuple[str, bytes], int] = {}
+        self._given: dict[int, tuple[str, bytes]] = {}
 
     def find_id(self, subject: str, schema: str, of_keys: bool = False) -> int:
         """The id of a schema of Avro, which is given as JSON. of_keys: the id of the subject's latest version stays as
@@ -53,14 +54,33 @@ class Subjects:
                 found = _register(client, path, content) if self._registers else _look_up(client, path, content)
         except RegistryRefused as error:
             raise self._refuse_client(error, subject) from None
+        except RegistryUnavailable as error:
+            raise RegistryUnavailable(f"{error.what} (subject {escape_unprintable(subject)})", error.remedy) from None
         except MissingSchemaError as error:
             raise _refuse_missing(error, subject, path) from None
         except DeclinedError as error:
             raise make_refusal(client, self._options, error, subject, content) from None
+        self._require_given_once(client, found, subject, schema)
         if len(self._known) >= _MOST_SUBJECT_SCHEMAS:
             self._known.clear()
+            self._given.clear()
         self._known[subject, _digest(schema)] = found
         return found
+
+    def _require_given_once(self, client: RegistryClient, number: int, subject: str, schema: str) -> None:
+        """Servers that are not of one registry, and a registry that has lost its schemas, give an id again. Readers
+        would take records of one schema for those of the other.
+        """
+        digest = _digest(json.dumps(make_canonical(json.loads(schema))))
+        first, known = self._given.setdefault(number, (subject, digest))
+        if known != digest:
+            raise RegistryRefused(
+                f"the schema registry {client.last_answered} gives the id {number} to a schema of the subject "
+                f"{escape_unprintable(subject)}, and the same id was that of another schema, of the subject "
+                f"{escape_unprintable(first)}: readers take records of one for those of the other",
+                "see whether all servers in url are of one registry, and whether it has lost schemas; behind the next "
+                "start all ids are asked for anew, and a snapshot writes what cannot be read again",
+            )
 
     def _connect(self) -> RegistryClient:
         if self._client is None:

@@ -19,6 +19,7 @@ from tests.database import Database
 from tests.kafka_reader import Record, consume
 from tests.kafka_sinks import create_topic
 from tests.registry_level import set_level
+from tests.registry_server import registry_server
 from tests.sections import kafka_section, postgres_section, topics_section
 from tests.service import Service
 
@@ -190,6 +191,32 @@ def test_schemas_that_may_not_be_registered_stop_the_sink_unless_they_are_there(
         service.until_durable(database)
         assert service.stop() == 0
     assert ids(Reader(registry).read_pairs(consume(kafka, [topic]))) == [1, 2]
+
+
+@pytest.mark.behaviour("A3")
+def test_a_server_of_another_registry_stops_the_sink_before_two_tables_have_one_id(
+    database: Database, kafka: str, topic: str, tmp_path: Path
+) -> None:
+    database.execute(f"{TABLE} CREATE TABLE u (id int PRIMARY KEY, x int); CREATE PUBLICATION p FOR ALL TABLES")
+
+    def give_ids(table: str) -> dict[str, Any]:
+        subjects = (f"{prefix_of(topic)}.public.{table}-{part}" for part in ("key", "value"))
+        return {f"POST /subjects/{subject}/versions": {"id": number} for number, subject in enumerate(subjects)}
+
+    with registry_server(give_ids("t")) as first, registry_server(give_ids("u")) as other:
+        options = {"registry": {"url": [first.url, other.url]}}
+        sink = kafka_section(kafka, prefix_of(topic), format="debezium-avro", formatOptions=options)
+        with Service(tmp_path, postgres_section(database) + sink) as service:
+            service.start()
+            database.execute("INSERT INTO t (id) VALUES (1)")
+            service.until_durable(database)
+            first.fault = lambda: (503, {})
+            database.execute("INSERT INTO u VALUES (1, 1)")
+            assert service.wait() == 1
+            said = service.tail()
+    assert f"the schema registry {other.url} gives the id 0 to a schema of the subject" in said
+    assert f"of the subject {topic}-key: readers take records of one for those of the other" in said
+    assert consume(kafka, [f"{prefix_of(topic)}.public.u"]) == []
 
 
 def test_several_tables_share_a_topic_under_the_names_of_their_records(

@@ -90,8 +90,8 @@ def test_a_batch_that_was_held_up_is_encoded_when_it_comes_again(server: Registr
     with pytest.raises(SinkUnavailable):
         waiting.encode(ONE_ROW)
     server.fault = None
-    for part in ("key", "value"):
-        server.answers[f"POST /subjects/t-{part}/versions"] = {"id": 7}
+    for number, part in enumerate(("key", "value")):
+        server.answers[f"POST /subjects/t-{part}/versions"] = {"id": number}
     assert len(waiting.encode(ONE_ROW)) == 1
 
 
@@ -169,8 +169,8 @@ def test_topics_that_tables_share_are_warned_of_unless_subjects_tell_records_apa
 
 
 def test_the_schema_that_is_registered_is_that_of_the_event(server: RegistryServer) -> None:
-    for part in ("key", "value"):
-        server.answers[f"POST /subjects/t-{part}/versions"] = {"id": 7}
+    for number, part in enumerate(("key", "value")):
+        server.answers[f"POST /subjects/t-{part}/versions"] = {"id": number}
     encoder(server.url).encode(ONE_ROW)
     names = [json.loads(posted["schema"])["name"] for posted in server.posted]
     assert names == ["Key", "Envelope"]

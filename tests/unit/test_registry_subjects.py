@@ -57,6 +57,27 @@ def test_each_schema_of_a_subject_has_its_own_id(server: RegistryServer) -> None
     assert known.find_id("s", SCHEMA) == 0
 
 
+@pytest.mark.behaviour("A3")
+def test_an_id_that_two_schemas_are_given_is_refused_with_both_subjects_and_the_server(server: RegistryServer) -> None:
+    server.answers[REGISTER] = {"id": 7}
+    with registry_server({"POST /subjects/other/versions": {"id": 7}}) as other:
+        known = subjects(server.url, other.url)
+        known.find_id("s", SCHEMA)
+        server.fault = lambda: (503, {})
+        for _ in range(2):
+            with pytest.raises(RegistryRefused) as found:
+                known.find_id("other", '"long"')
+    assert f"the schema registry {other.url} gives the id 7 to a schema of the subject other, " in str(found.value)
+    assert "that of another schema, of the subject s: " in str(found.value)
+    assert known.find_id("s", SCHEMA) == 7
+
+
+def test_schemas_that_are_encoded_alike_may_have_one_id(server: RegistryServer) -> None:
+    server.answers[REGISTER] = {"id": 7}
+    known = subjects(server.url)
+    assert [known.find_id("s", schema) for schema in (SCHEMA, WITH_DEFAULT)] == [7, 7]
+
+
 LATEST = "/subjects/s/versions/latest"
 WITH_DEFAULT = (
     '{"type":"record","name":"Value","fields":[{"name":"id","type":{"type":"long","connect.default":0},"default":0}],'
