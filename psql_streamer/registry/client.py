@@ -19,6 +19,7 @@ from psql_streamer.registry.errors import (
     SchemaError,
 )
 from psql_streamer.registry.options import RegistryOptions
+from psql_streamer.registry.quoting import quote_words
 
 _MOST_ANSWER_BYTES = 32 << 20
 """Of an answer."""
@@ -34,7 +35,7 @@ _DECLINING = (409, 422)
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 NO_USABLE_ANSWER = "no usable answer from the schema registry"
-LOOK_AT_URL = "look at url, and whether the registry runs there"
+LOOK_AT_URL = "look at url, whether the registry runs there, and what it or a proxy in front of it logs"
 _LOG_IN = "look at user and password, or token, and at what the registry lets this user read"
 
 
@@ -59,6 +60,7 @@ class RegistryClient:
     def __init__(self, options: RegistryOptions) -> None:
         self.answers = 0
         self.last_answered = ""
+        self._options = options
         self._timeout = options.timeout
         self._addresses = list(options.addresses)
         self._headers = _make_headers(options)
@@ -113,12 +115,13 @@ class RegistryClient:
         if status in (401, 403):
             raise RegistryRefused(f"the schema registry {address.geturl()} refuses this client ({status})", _LOG_IN)
         declines = content is not None and status in _DECLINING
-        if status not in (200, 404) and not declines:
-            raise UnusableAnswerError(f"it answers with the status {status}")
         try:
             found = json.loads(body)
         except (ValueError, RecursionError):
             found = None
+        if status not in (200, 404) and not declines:
+            words = found.get("message") if isinstance(found, dict) else None
+            raise UnusableAnswerError(f"it answers with the status {status}{quote_words(words, self._options)}")
         code = found.get("error_code") if isinstance(found, dict) else None
         if status == 404:
             if not isinstance(code, int) or code not in _MISSING:

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from psql_streamer.name_counts import escape_unprintable
-from psql_streamer.redaction import gives_away
 from psql_streamer.registry.client import CONTENT_TYPE, RegistryClient
 from psql_streamer.registry.errors import DeclinedError, RegistryError, RegistryRefused, SchemaError
 from psql_streamer.registry.options import RegistryOptions
+from psql_streamer.registry.quoting import quote_words
 
 _CONFLICT = 409
 _NOT_PERMITTED = 42205
@@ -22,9 +22,6 @@ _READ_ONLY = re.compile("read.?only", re.IGNORECASE)
 
 _LEVELS = ("BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE")
 
-_MOST_OF_WORDS = 500
-"""Characters. The begin names the first difference, and the end of a long text the version and the rule."""
-
 
 def make_refusal(
     client: RegistryClient, options: RegistryOptions, declined: DeclinedError, subject: str, content: Mapping[str, Any]
@@ -32,7 +29,7 @@ def make_refusal(
     """content: what was posted."""
     path = quote(subject, safe="")
     compared = _compare(client, path, content) if declined.status == _CONFLICT else {}
-    words = _quote_words(_join_differences(compared), options) or _quote_words(declined.words, options)
+    words = quote_words(_join_differences(compared), options) or quote_words(declined.words, options)
     shown = escape_unprintable(subject)
     takes_not = f"the schema registry {declined.where} does not take the schema of the subject {shown}"
     if _is_of_mode(declined, compared):
@@ -92,19 +89,3 @@ def _describe_level(client: RegistryClient, path: str) -> str:
 def _show_level_command(where: str, path: str) -> str:
     header = f"Content-Type: {CONTENT_TYPE}"
     return shlex.join(["curl", "-X", "PUT", "-H", header, "-d", '{"compatibility": "NONE"}', f"{where}/config/{path}"])
-
-
-def _quote_words(words: object, options: RegistryOptions) -> str:
-    """What a registry says, for a message: on one line, short, and without what steers a terminal."""
-    if not isinstance(words, str) or not words.strip():
-        return ""
-    secrets = (options.password.get_secret_value(), options.token.get_secret_value())
-    if any(secret and gives_away(words, secret) for secret in secrets):
-        return ": its words are not shown, since they have a part of password or token"
-    # What is escaped is longer.
-    return f': it says "{_shorten(escape_unprintable(_shorten(" ".join(words.split()))))}"'
-
-
-def _shorten(text: str) -> str:
-    half = _MOST_OF_WORDS // 2
-    return text if len(text) <= _MOST_OF_WORDS else f"{text[:half]} ... {text[-half:]}"

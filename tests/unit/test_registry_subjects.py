@@ -207,6 +207,17 @@ def test_answers_that_may_pass_are_waited_for(server: RegistryServer, name: str)
     assert known.find_id("s", SCHEMA) == 7
 
 
+def test_a_failure_is_told_with_the_subject_and_in_the_words_of_the_registry(server: RegistryServer) -> None:
+    server.answers[REGISTER] = 500, {"error_code": 50001, "message": "Schema is too large\n for the topic"}
+    with pytest.raises(RegistryUnavailable) as found:
+        subjects(server.url).find_id("s", SCHEMA)
+    assert 'with the status 500: it says "Schema is too large for the topic" (subject s): ' in str(found.value)
+    server.answers[REGISTER] = 500, {"message": f"no {SECRET}"}
+    with pytest.raises(RegistryUnavailable) as found:
+        subjects(server.url, token=SECRET).find_id("s", SCHEMA)
+    assert "its words are not shown" in str(found.value)
+
+
 def test_another_server_is_asked_when_one_does_not_answer_and_first_from_then_on(server: RegistryServer) -> None:
     server.answers |= {REGISTER: {"id": 7}, "POST /subjects/other/versions": {"id": 8}}
     nobody = f"http://127.0.0.1:{free_ports(1)[0]}"
