@@ -64,6 +64,12 @@ class Canned:
     def encode(self, batch: Batch) -> Records:  # noqa: ARG002 - it is canned
         return self.records
 
+    def describe_wait(self) -> str:
+        """Nothing."""
+        return ""
+
+    def interrupt(self) -> None: ...
+
     def stop(self) -> None: ...
 
 

@@ -153,6 +153,14 @@ class Encoder:
         made._format = found
         return made
 
+    def describe_wait(self) -> str:
+        """As Format.describe_wait."""
+        return self._format.describe_wait()
+
+    def interrupt(self) -> None:
+        """As Format.interrupt."""
+        self._format.interrupt()
+
     def stop(self) -> None:
         """Release what the format holds. May be called twice; another batch may come after it."""
         self._format.stop()

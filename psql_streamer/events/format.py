@@ -173,6 +173,13 @@ class Format(ABC):
         """What `check` finds where the format's client would connect to. Changes nothing there."""
         return ()
 
+    def describe_wait(self) -> str:
+        """What a batch is waiting for at present, for /status; "" for nothing. From any thread."""
+        return ""
+
+    def interrupt(self) -> None:
+        """Make a batch that waits raise SinkUnavailable soon, until `stop`. From any thread, at every stop."""
+
     def stop(self) -> None:
         """Release what it holds, such as a client. May be called twice; another batch may come after it."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -60,6 +62,8 @@ class RegistryClient:
     def __init__(self, options: RegistryOptions) -> None:
         self.answers = 0
         self.last_answered = ""
+        self._interrupted = False
+        self._connection: http.client.HTTPConnection | None = None
         self._options = options
         self._timeout = options.timeout
         self._addresses = list(options.addresses)
@@ -76,10 +80,19 @@ class RegistryClient:
         """The object that the registry answers to this one. Raises as `get` does, and DeclinedError."""
         return self._ask_in_turns(path, json.dumps(content).encode(), require)
 
+    def interrupt(self) -> None:
+        """Make what is being asked, and all that is asked later, raise RegistryUnavailable. From any thread."""
+        self._interrupted = True
+        sock = getattr(self._connection, "sock", None)
+        if sock is not None:
+            with suppress(OSError):  # it may be closed meanwhile
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of a TLS socket would end TLS in this thread
+
     def _ask_in_turns(self, path: str, content: bytes | None, require: Require) -> Mapping[str, Any]:
         problems = []
         missing = None
         for address in list(self._addresses):
+            self._require_uninterrupted()
             try:
                 found = self._ask(address, path, content)
                 if not isinstance(found, dict):
@@ -94,9 +107,16 @@ class RegistryClient:
             else:
                 self.last_answered = address.geturl()
                 return found
+        self._require_uninterrupted()
         if missing is not None:
             raise missing
         raise RegistryUnavailable(f"{NO_USABLE_ANSWER} {'; '.join(problems)}", LOOK_AT_URL)
+
+    def _require_uninterrupted(self) -> None:
+        if self._interrupted:
+            raise RegistryUnavailable(
+                "the schema registry is not asked any more", "nothing to do: a stop was asked for"
+            )
 
     def find_problems(self) -> Sequence[str]:
         """What is wrong with each of the servers. Raises RegistryRefused."""
@@ -139,7 +159,7 @@ class RegistryClient:
         return found
 
     def _exchange(self, address: SplitResult, path: str, content: bytes | None) -> tuple[int, bytes]:
-        connection = self._connect(address)
+        connection = self._connection = self._connect(address)
         method, headers = ("GET", {}) if content is None else ("POST", {"Content-Type": CONTENT_TYPE})
         try:
             connection.request(method, address.path + path, content, self._headers | headers)
@@ -148,6 +168,7 @@ class RegistryClient:
         except (OSError, http.client.HTTPException) as error:
             raise UnusableAnswerError(_describe_error(error)) from None
         finally:
+            self._connection = None
             connection.close()
 
     def _connect(self, address: SplitResult) -> http.client.HTTPConnection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -15,6 +16,9 @@ from psql_streamer.registry.declined import make_refusal
 from psql_streamer.registry.errors import DeclinedError, MissingSchemaError, RegistryRefused, RegistryUnavailable
 from psql_streamer.registry.options import RegistryOptions
 from psql_streamer.registry.schemas import AVRO, LARGEST_ID
+
+_MOMENT_SECONDS = 1.0
+"""What is shorter is not told."""
 
 _MOST_SUBJECT_SCHEMAS = 100_000
 """A table has two, and a new one for each change of it."""
@@ -33,6 +37,10 @@ class Subjects:
         self._client: RegistryClient | None = None
         self._known: dict[tuple[str, bytes], int] = {}
         self._given: dict[int, tuple[str, bytes]] = {}
+        self._interrupted = False
+        self._asked = 0
+        self._began = 0.0
+        self._asks_for = ""
 
     def find_id(self, subject: str, schema: str, of_keys: bool = False) -> int:
         """The id of a schema of Avro, which is given as JSON. of_keys: the id of the subject's latest version stays as
@@ -44,7 +52,41 @@ class Subjects:
         known = self._known.get((subject, _digest(schema)))
         return self._ask(subject, schema, of_keys) if known is None else known
 
+    def begin(self) -> None:
+        """From now on `describe_wait` counts anew."""
+        self._asked = 0
+
+    def describe_wait(self) -> str:
+        """What it waits for, and since when, if that is longer than a moment; "" if not. From any thread."""
+        subject, seconds = self._asks_for, time.monotonic() - self._began
+        if not subject or seconds < _MOMENT_SECONDS:
+            return ""
+        return (
+            f"has asked the schema registry for {seconds:.0f} s, now for schema {self._asked} of this batch, "
+            f"of the subject {escape_unprintable(subject)}"
+        )
+
+    def interrupt(self) -> None:
+        """Make `find_id` raise RegistryUnavailable soon for what is not known, until `stop`. From any thread."""
+        self._interrupted = True
+        if self._client is not None:
+            self._client.interrupt()
+
+    def stop(self) -> None:
+        """Forget the client. Ids stay known."""
+        self._interrupted, self._client = False, None
+
     def _ask(self, subject: str, schema: str, of_keys: bool) -> int:
+        if not self._asked:
+            self._began = time.monotonic()
+        self._asked += 1
+        self._asks_for = subject
+        try:
+            return self._ask_registry(subject, schema, of_keys)
+        finally:
+            self._asks_for = ""
+
+    def _ask_registry(self, subject: str, schema: str, of_keys: bool) -> int:
         client = self._connect()
         path = f"/subjects/{quote(subject, safe='')}"
         content = {"schema": schema, "schemaType": AVRO}
@@ -85,6 +127,8 @@ class Subjects:
     def _connect(self) -> RegistryClient:
         if self._client is None:
             self._client = RegistryClient(self._options)
+        if self._interrupted:
+            self._client.interrupt()
         return self._client
 
     def _refuse_client(self, error: RegistryRefused, subject: str) -> RegistryRefused:

@@ -37,6 +37,12 @@ class Encoder(Protocol):
     def make_readable(self) -> Encoder:
         """What makes them in a format that people read."""
 
+    def describe_wait(self) -> str:
+        """What it waits for at present; "" for nothing. From any thread."""
+
+    def interrupt(self) -> None:
+        """Make an `encode` that waits raise SinkUnavailable soon, until `stop`. From any thread."""
+
     def stop(self) -> None:
         """Release what it holds."""
 

@@ -211,6 +211,7 @@ class KafkaSink(Sink):
 
     def interrupt(self) -> None:
         """See Sink.interrupt."""
+        self._encoder.interrupt()
         if self._delivery is not None:
             self._delivery.interrupt()
 
@@ -224,10 +225,13 @@ class KafkaSink(Sink):
         self._encoder.stop()
 
     def status(self) -> Status:
-        """Whether the last write worked; and what consumers lack of topics that were made again."""
+        """Whether the last write worked; what the present one waits for before it writes; and what consumers lack of
+        topics that were made again.
+        """
         watched, state = self._written_topics, self._state  # a stop may come beside it
         losses = "" if watched is None else watched.describe_losses()
-        return Status(state.ok, f"{state.reason}; {losses}") if losses else state
+        told = (state.reason, self._encoder.describe_wait(), losses)
+        return Status(state.ok, "; ".join(filter(None, told)))
 
     def stats(self) -> Stats:
         """events and bytes acknowledged, batches, dead_lettered, uncompressed records, retries; with exactlyOnce

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from psql_streamer.registry import subjects as subjects_module
 from psql_streamer.registry.errors import RegistryError, RegistryRefused, RegistryUnavailable
 from psql_streamer.registry.options import RegistryOptions
 from psql_streamer.registry.subjects import Subjects
+from tests.kafka_sinks import wait_until
 from tests.registry_server import RegistryServer, registry_server
 
 SCHEMA = '{"type":"record","name":"Value","fields":[{"name":"id","type":"long"}]}'
@@ -389,3 +391,72 @@ def test_nothing_is_read_or_asked_before_the_first_schema(server: RegistryServer
     known = Subjects(options.model_copy(update={"url": ("https://127.0.0.1:1",), "ca": "/nowhere/ca.pem"}), True)
     with pytest.raises(RegistryRefused, match=r"the file /nowhere/ca\.pem cannot be used for TLS"):
         known.find_id("s", json.dumps("long"))
+
+
+def test_what_is_waited_for_is_told_with_the_subject_and_how_many_there_were(server: RegistryServer) -> None:
+    server.answers[REGISTER] = {"id": 7}
+    known = subjects(server.url)
+    known.begin()
+    known.find_id("s", SCHEMA)
+    assert known.describe_wait() == ""
+    with held_up(server) as asked, asking(known, "other") as errors:
+        assert asked.wait(30)
+        assert known.describe_wait() == ""
+        wait_until(
+            lambda: "registry for 1 s, now for schema 2 of this batch, of the subject other" in known.describe_wait()
+        )
+        known.interrupt()
+    assert [type(error) for error in errors] == [RegistryUnavailable]
+    assert known.describe_wait() == ""
+
+
+def test_an_interrupt_ends_what_is_asked_for_and_all_that_comes_later_until_a_stop(server: RegistryServer) -> None:
+    server.answers |= {REGISTER: {"id": 7}, "POST /subjects/other/versions": {"id": 7}}
+    known = subjects(server.url, server.url, timeout="1m")
+    known.find_id("s", SCHEMA)
+    with held_up(server) as asked, asking(known, "other") as errors:
+        assert asked.wait(30)
+        known.interrupt()
+    [error] = errors
+    assert "the schema registry is not asked any more" in str(error)
+    assert known.find_id("s", SCHEMA) == 7
+    with pytest.raises(RegistryUnavailable, match="not asked any more"):
+        known.find_id("other", SCHEMA)
+    known.stop()
+    assert known.find_id("other", SCHEMA) == 7
+
+
+@contextmanager
+def held_up(server: RegistryServer) -> Iterator[threading.Event]:
+    """The registry does not answer. What is given is set when it was asked."""
+    asked, over = threading.Event(), threading.Event()
+
+    def wait() -> tuple[int, Any]:
+        asked.set()
+        over.wait(30)
+        return 503, {}
+
+    server.fault = wait
+    try:
+        yield asked
+    finally:
+        over.set()
+        server.fault = None
+
+
+@contextmanager
+def asking(known: Subjects, subject: str) -> Iterator[list[RegistryError]]:
+    """A thread asks for a subject meanwhile. What that raises is there at the end, which is soon."""
+    raised: list[RegistryError] = []
+
+    def ask() -> None:
+        try:
+            known.find_id(subject, SCHEMA)
+        except RegistryError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    yield raised
+    thread.join(5)
+    assert not thread.is_alive()

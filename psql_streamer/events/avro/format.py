@@ -67,6 +67,7 @@ class DebeziumAvro(Format):
         return section.get("transactions", False)
 
     def prepare(self, batch: Batch) -> AvroBatch:
+        self._subjects.begin()
         return AvroBatch(batch, self._writers, self._transactions, self._frame)
 
     def find_readable(self) -> Debezium:
@@ -75,6 +76,15 @@ class DebeziumAvro(Format):
     def find_problems(self) -> Iterable[FormatProblem]:
         for finding in find_problems(self._registry):
             yield FormatProblem(finding.problem, finding.remedy, finding.severity is Severity.ERROR)
+
+    def describe_wait(self) -> str:
+        return self._subjects.describe_wait()
+
+    def interrupt(self) -> None:
+        self._subjects.interrupt()
+
+    def stop(self) -> None:
+        self._subjects.stop()
 
     def _frame(self, topic: str, is_key: bool, schema: RecordSchema) -> bytes:
         subject = _name_subject(self._subject, topic, is_key, schema.name)
