@@ -102,17 +102,20 @@ class Transactions:
         if self._open is None or self._open.transaction is not transaction:
             self._delivery.listen()
             self._open = _Open(transaction, self._make_note({**self._noted.notes, **transaction.notes}))
-        self._write(self._open, topics)
+        if self._open.unfinished is None:
+            # In front of the transaction: what a format waits for fails no transaction, and takes none of its time.
+            self._open.unfinished = self._writer.begin(transaction.batches)
+        self._write(self._open, self._open.unfinished, topics)
         self._noted, finished = self._open.noted, self._open.unfinished
         self._open = None
         return () if finished is None else finished.begun
 
-    def _write(self, one: _Open, topics: Topics) -> None:
+    def _write(self, one: _Open, unfinished: Unfinished, topics: Topics) -> None:
         while True:
             try:
                 self._delivery.separate(one.wants_singly)
                 if self._delivery.is_initialized or not self._is_committed(one):
-                    self._attempt(one, topics)
+                    self._attempt(one, unfinished, topics)
             except TransactionSpoiled as error:
                 self._log.warning("the transaction is written again: %s", error)
                 self._give_up(one)
@@ -127,12 +130,10 @@ class Transactions:
             else:
                 return
 
-    def _attempt(self, one: _Open, topics: Topics) -> None:
+    def _attempt(self, one: _Open, unfinished: Unfinished, topics: Topics) -> None:
         delivery = self._delivery
         delivery.begin()
-        if one.unfinished is None:
-            one.unfinished = self._writer.begin(one.transaction.batches)
-        self._writer.write(delivery, topics, one.unfinished)
+        self._writer.write(delivery, topics, unfinished)
         self._deliver_note(one.noted)
         delivery.send_offsets(one.transaction.consumed())
         delivery.commit()

@@ -44,6 +44,11 @@ def avro_section(kafka: str, topic: str, registry: ApicurioRegistry, **options: 
     return kafka_section(kafka, topic, format="debezium-avro", formatOptions=given)
 
 
+def give_ids(topic: str) -> dict[str, Any]:
+    """Answers of a registry: the same ids for whatever topic."""
+    return {f"POST /subjects/{topic}-{part}/versions": {"id": number} for number, part in enumerate(("key", "value"))}
+
+
 class Reader:
     """Reads records by the schemas of a registry."""
 
@@ -143,6 +148,27 @@ def test_while_the_registry_is_away_rows_of_a_new_schema_wait_aloud_and_come_onc
     assert ids(Reader(registry).read_pairs(consume(kafka, [topic]))) == [1, 2, 3]
 
 
+@pytest.mark.behaviour("A2")
+def test_with_exactly_once_a_registry_that_is_away_gives_up_no_transaction(
+    database: Database, kafka: str, topic: str, tmp_path: Path
+) -> None:
+    database.execute(PUBLISHED)
+    with registry_server(give_ids(topic)) as server:
+        options = {"registry": {"url": server.url}}
+        once = {"exactlyOnce": True, "transactionalId": topic}
+        sink = kafka_section(kafka, prefix_of(topic), format="debezium-avro", formatOptions=options, **once)
+        with Service(tmp_path, postgres_section(database) + sink) as service:
+            service.start()
+            server.fault = lambda: (503, {})
+            database.execute("INSERT INTO t (id) VALUES (1)")
+            service.until(lambda: service.stats()["sink.k"]["retries"] >= 2, "two attempts")
+            server.fault = None
+            service.until_durable(database)
+            assert service.stats()["sink.k"]["transactions_written_again"] == 0
+            assert service.stop() == 0
+    assert len(consume(kafka, [topic])) == 1
+
+
 @pytest.mark.behaviour("A3")
 def test_a_change_of_a_table_that_the_registry_refuses_stops_the_sink_before_anything_of_it_is_written(
     database: Database, kafka: str, topic: str, registry: ApicurioRegistry, tmp_path: Path
@@ -199,11 +225,10 @@ def test_a_server_of_another_registry_stops_the_sink_before_two_tables_have_one_
 ) -> None:
     database.execute(f"{TABLE} CREATE TABLE u (id int PRIMARY KEY, x int); CREATE PUBLICATION p FOR ALL TABLES")
 
-    def give_ids(table: str) -> dict[str, Any]:
-        subjects = (f"{prefix_of(topic)}.public.{table}-{part}" for part in ("key", "value"))
-        return {f"POST /subjects/{subject}/versions": {"id": number} for number, subject in enumerate(subjects)}
-
-    with registry_server(give_ids("t")) as first, registry_server(give_ids("u")) as other:
+    with (
+        registry_server(give_ids(topic)) as first,
+        registry_server(give_ids(f"{prefix_of(topic)}.public.u")) as other,
+    ):
         options = {"registry": {"url": [first.url, other.url]}}
         sink = kafka_section(kafka, prefix_of(topic), format="debezium-avro", formatOptions=options)
         with Service(tmp_path, postgres_section(database) + sink) as service:
