@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +17,11 @@ from psql_streamer.registry.declined import make_refusal
 from psql_streamer.registry.errors import DeclinedError, MissingSchemaError, RegistryRefused, RegistryUnavailable
 from psql_streamer.registry.options import RegistryOptions
 from psql_streamer.registry.schemas import AVRO, LARGEST_ID
+
+_MOST_VERSIONS = 10
+"""Of a subject, that are looked at for the id of keys. It is another one than the latest where several sources have one
+topic, and where a key was changed and changed back.
+"""
 
 _MOMENT_SECONDS = 1.0
 """What is shorter is not told."""
@@ -43,8 +49,9 @@ class Subjects:
         self._asks_for = ""
 
     def find_id(self, subject: str, schema: str, of_keys: bool = False) -> int:
-        """The id of a schema of Avro, which is given as JSON. of_keys: the id of the subject's latest version stays as
-        long as both have one encoding. Keys have the id in their bytes: with another one a row would have another key.
+        """The id of a schema of Avro, which is given as JSON. of_keys: the id stays that of the subject's newest
+        version that has the same encoding. Keys have the id in their bytes: with another one a row would have another
+        key.
 
         Raises RegistryUnavailable: the same call may succeed later; and RegistryRefused: somebody has to change
         something first.
@@ -91,7 +98,7 @@ class Subjects:
         path = f"/subjects/{quote(subject, safe='')}"
         content = {"schema": schema, "schemaType": AVRO}
         try:
-            found = _find_latest_alike(client, path, schema) if of_keys else None
+            found = _find_newest_alike(client, path, schema) if of_keys else None
             if found is None:
                 found = _register(client, path, content) if self._registers else _look_up(client, path, content)
         except RegistryRefused as error:
@@ -141,15 +148,34 @@ class Subjects:
         return RegistryRefused(f"{error.what} for the subject {escape_unprintable(subject)}", remedy)
 
 
-def _find_latest_alike(client: RegistryClient, path: str, schema: str) -> int | None:
-    """The id of the latest version, if what it describes is encoded in the same way."""
+def _find_newest_alike(client: RegistryClient, path: str, schema: str) -> int | None:
+    """The id of the newest version whose schema is encoded in the same way; None if no one of the last few is."""
+    wanted = make_canonical(json.loads(schema))
+    latest = _find_version(client, path, "latest")
+    older = (_find_version(client, path, str(number)) for number in _list_older(latest))
+    alike = (found for found in chain((latest,), older) if _is_alike(found, wanted))
+    return next((int(found["id"]) for found in alike), None)
+
+
+def _find_version(client: RegistryClient, path: str, version: str) -> Mapping[str, Any]:
+    """Nothing for one that is not there: versions may be deleted."""
     try:
-        found = client.get(f"{path}/versions/latest")
-        is_alike = make_canonical(json.loads(found["schema"])) == make_canonical(json.loads(schema))
+        return client.get(f"{path}/versions/{version}")
+    except MissingSchemaError:
+        return {}
+
+
+def _list_older(latest: Mapping[str, Any]) -> Iterable[int]:
+    number = latest.get("version")
+    return range(number - 1, max(0, number - _MOST_VERSIONS), -1) if type(number) is int else ()
+
+
+def _is_alike(found: Mapping[str, Any], wanted: Any) -> bool:
+    try:
         _require_id(found)
-    except (MissingSchemaError, UnusableAnswerError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        return None
-    return int(found["id"]) if is_alike else None
+        return bool(make_canonical(json.loads(found["schema"])) == wanted)
+    except (UnusableAnswerError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return False
 
 
 def _register(client: RegistryClient, path: str, content: Mapping[str, str]) -> int:

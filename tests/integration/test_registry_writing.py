@@ -53,6 +53,14 @@ def test_a_schema_has_one_id_whoever_registers_it_and_under_whatever_subject(
         assert f"{name}{ending}" in json.load(response)
 
 
+@pytest.mark.behaviour("A4")
+def test_keys_keep_the_id_of_an_older_version_with_other_attributes(registry: ApicurioRegistry, name: str) -> None:
+    attributed = json.dumps({**json.loads(record(name)), "connect.name": name})
+    first = registry.register(name, attributed)
+    assert subjects(registry.url).find_id(name, record(f"{name}_of_another_source"), of_keys=True) != first
+    assert subjects(registry.url).find_id(name, record(name), of_keys=True) == first
+
+
 def test_an_incompatible_schema_is_refused_with_difference_and_level_until_the_command_is_run(
     registry: ApicurioRegistry, name: str
 ) -> None:

@@ -116,6 +116,26 @@ def test_keys_of_another_encoding_have_an_id_of_their_own(server: RegistryServer
     assert subjects(server.url).find_id("s", SCHEMA, of_keys=True) == 7
 
 
+@pytest.mark.behaviour("A4")
+def test_keys_keep_their_id_when_others_have_registered_versions_behind_theirs(server: RegistryServer) -> None:
+    other = WITH_DEFAULT.replace("Value", "Other")
+    server.answers |= {
+        LATEST: {"id": 9, "version": 5, "schema": other},
+        LATEST.replace("latest", "4"): (404, {"error_code": 40402, "message": "it was deleted"}),
+        LATEST.replace("latest", "3"): {"id": 3, "version": 3, "schema": WITH_DEFAULT},
+        LATEST.replace("latest", "2"): {"id": 2, "version": 2, "schema": SCHEMA},
+    }
+    assert subjects(server.url).find_id("s", SCHEMA, of_keys=True) == 3
+    assert [asked.rpartition("/")[2] for asked in server.asked] == ["latest", "4", "3"]
+
+
+@pytest.mark.parametrize("version", [1 << 40, "9", None, -1, 0, True])
+def test_of_many_versions_the_last_few_are_looked_at(server: RegistryServer, version: Any) -> None:
+    server.answers |= {LATEST: {"id": 9, "version": version, "schema": '"long"'}, REGISTER: {"id": 7}}
+    assert subjects(server.url).find_id("s", SCHEMA, of_keys=True) == 7
+    assert len(server.asked) <= 11
+
+
 def test_keys_of_a_new_subject_are_registered(server: RegistryServer) -> None:
     server.answers |= {LATEST: (404, {"error_code": 40401, "message": "not found"}), REGISTER: {"id": 7}}
     assert subjects(server.url).find_id("s", SCHEMA, of_keys=True) == 7
