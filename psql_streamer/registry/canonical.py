@@ -1,10 +1,11 @@
-"""Whether two Avro schemas have the same encoding.
+"""Whether two Avro schemas have the same encoding, and say the same of the bytes.
 
 Source: Avro specification 1.12, "Transforming into Parsing Canonical Form".
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -27,6 +28,32 @@ def make_canonical(schema: Any, space: str = "") -> Any:
             return _make_named(schema, _qualify(schema["name"], schema.get("namespace", space)))
         case _:
             return make_canonical(schema["type"], space)
+
+
+def describe_meaning(schema: Any) -> Any:
+    """The canonical form, and which values the bytes are: of equal ones readers make equal values. Raises as there.
+
+    Bytes are a decimal by their scale, and a long is milliseconds or microseconds by its name in Connect. Names of
+    records are in the canonical form.
+    """
+    return [make_canonical(schema), list(_list_meanings(schema, ""))]
+
+
+def _list_meanings(schema: Any, path: str) -> Iterator[list[str]]:
+    """Where in a schema, and what stands there."""
+    match schema:
+        case list():
+            for number, branch in enumerate(schema):
+                yield from _list_meanings(branch, f"{path}/{number}")
+        case {"type": "record"}:
+            for number, field in enumerate(schema["fields"]):
+                yield from _list_meanings(field["type"], f"{path}/{number}")
+        case dict():
+            name = schema.get("logicalType") or schema.get("connect.name")
+            if name is not None and schema["type"] != "enum":
+                yield [path, str(name), str(schema.get("scale"))]
+            of_each = {"array": "items", "map": "values"}.get(str(schema["type"]))
+            yield from _list_meanings(schema[of_each or "type"], f"{path}/{of_each}" if of_each else path)
 
 
 def _make_named(schema: dict[str, Any], full: str) -> dict[str, Any]:

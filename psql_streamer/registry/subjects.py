@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from psql_streamer.name_counts import escape_unprintable
-from psql_streamer.registry.canonical import make_canonical
+from psql_streamer.registry.canonical import describe_meaning
 from psql_streamer.registry.client import LOOK_AT_URL, NO_USABLE_ANSWER, RegistryClient, UnusableAnswerError
 from psql_streamer.registry.declined import make_refusal
 from psql_streamer.registry.errors import DeclinedError, MissingSchemaError, RegistryRefused, RegistryUnavailable
@@ -50,8 +50,8 @@ class Subjects:
 
     def find_id(self, subject: str, schema: str, of_keys: bool = False) -> int:
         """The id of a schema of Avro, which is given as JSON. of_keys: the id stays that of the subject's newest
-        version that has the same encoding. Keys have the id in their bytes: with another one a row would have another
-        key.
+        version that has the same encoding and meaning. Keys have the id in their bytes: with another one a row would
+        have another key.
 
         Raises RegistryUnavailable: the same call may succeed later; and RegistryRefused: somebody has to change
         something first.
@@ -120,7 +120,7 @@ class Subjects:
         """Servers that are not of one registry, and a registry that has lost its schemas, give an id again. Readers
         would take records of one schema for those of the other.
         """
-        digest = _digest(json.dumps(make_canonical(json.loads(schema))))
+        digest = _digest(json.dumps(describe_meaning(json.loads(schema))))
         first, known = self._given.setdefault(number, (subject, digest))
         if known != digest:
             raise RegistryRefused(
@@ -149,8 +149,8 @@ class Subjects:
 
 
 def _find_newest_alike(client: RegistryClient, path: str, schema: str) -> int | None:
-    """The id of the newest version whose schema is encoded in the same way; None if no one of the last few is."""
-    wanted = make_canonical(json.loads(schema))
+    """The id of the newest version that means the same by the same bytes; None if no one of the last few is."""
+    wanted = describe_meaning(json.loads(schema))
     latest = _find_version(client, path, "latest")
     older = (_find_version(client, path, str(number)) for number in _list_older(latest))
     alike = (found for found in chain((latest,), older) if _is_alike(found, wanted))
@@ -173,7 +173,7 @@ def _list_older(latest: Mapping[str, Any]) -> Iterable[int]:
 def _is_alike(found: Mapping[str, Any], wanted: Any) -> bool:
     try:
         _require_id(found)
-        return bool(make_canonical(json.loads(found["schema"])) == wanted)
+        return bool(describe_meaning(json.loads(found["schema"])) == wanted)
     except (UnusableAnswerError, KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return False
 

@@ -107,6 +107,21 @@ def test_records_are_read_by_the_schemas_of_the_registry_and_a_new_column_is_a_n
     assert (versions(registry, f"{topic}-key"), versions(registry, f"{topic}-value")) == ([1], [1, 2])
 
 
+@pytest.mark.behaviour("A4")
+def test_a_key_whose_type_was_changed_is_read_with_its_value(
+    database: Database, kafka: str, topic: str, registry: ApicurioRegistry, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE t (id numeric(10,2) PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    with Service(tmp_path, postgres_section(database) + avro_section(kafka, prefix_of(topic), registry)) as service:
+        service.start()
+        database.execute("INSERT INTO t VALUES (1.5); ALTER TABLE t ALTER id TYPE numeric(10,3)")
+        database.execute("INSERT INTO t VALUES (2.5)")
+        service.until_durable(database)
+        assert service.stop() == 0
+    keys = [str(key["id"]) for key, _ in Reader(registry).read_pairs(consume(kafka, [topic]))]
+    assert keys == ["1.50", "2.500"]
+
+
 @pytest.mark.behaviour("A1")
 def test_another_instance_reads_what_this_one_wrote(
     database: Database, kafka: str, topic: str, registry: ApicurioRegistry, tmp_path: Path

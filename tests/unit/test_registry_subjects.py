@@ -116,6 +116,45 @@ def test_keys_of_another_encoding_have_an_id_of_their_own(server: RegistryServer
     assert subjects(server.url).find_id("s", SCHEMA, of_keys=True) == 7
 
 
+def key_of(kind: Any) -> str:
+    return json.dumps({"type": "record", "name": "Key", "fields": [{"name": "id", "type": kind}]})
+
+
+def decimal(scale: int, precision: int = 10) -> dict[str, Any]:
+    parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
+    made = {"type": "bytes", "scale": scale, "precision": precision, "connect.parameters": parameters}
+    return {**made, "connect.name": "org.apache.kafka.connect.data.Decimal", "logicalType": "decimal"}
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "long", "connect.version": 1, "connect.name": f"io.debezium.time.{name}"}
+
+
+@pytest.mark.behaviour("A4")
+@pytest.mark.parametrize(
+    ("latest", "schema"),
+    [
+        (decimal(2), decimal(3)),
+        ({**decimal(-2), "logicalType": None}, {**decimal(-3), "logicalType": None}),
+        (named("Timestamp"), named("MicroTimestamp")),
+        (named("Timestamp"), "long"),
+        ("long", named("Timestamp")),
+        (["null", named("Timestamp")], ["null", named("MicroTimestamp")]),
+        ({"type": "array", "items": decimal(2)}, {"type": "array", "items": decimal(3)}),
+    ],
+)
+def test_keys_whose_bytes_mean_another_value_have_an_id_of_their_own(
+    server: RegistryServer, latest: Any, schema: Any
+) -> None:
+    server.answers |= {LATEST: {"id": 3, "version": 1, "schema": key_of(latest)}, REGISTER: {"id": 7}}
+    assert subjects(server.url).find_id("s", key_of(schema), of_keys=True) == 7
+
+
+def test_keys_of_another_precision_have_the_same_id(server: RegistryServer) -> None:
+    server.answers[LATEST] = {"id": 3, "version": 1, "schema": key_of(decimal(2))}
+    assert subjects(server.url).find_id("s", key_of(decimal(2, precision=12)), of_keys=True) == 3
+
+
 @pytest.mark.behaviour("A4")
 def test_keys_keep_their_id_when_others_have_registered_versions_behind_theirs(server: RegistryServer) -> None:
     other = WITH_DEFAULT.replace("Value", "Other")
