@@ -48,7 +48,8 @@ class Survivor(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Given:
     """The rows of a result. images: sorted. put_back: which of them the rule dropped. layout: what its columns are.
-    held: what the new and the old images that were sent hold their columns as.
+    held: what the new and the old images that were sent hold their columns as. alone: new images that go out without
+    the old one, from which nobody can take what the update left alone any more; None: there are none.
     """
 
     sent: Sent
@@ -56,6 +57,7 @@ class Given:
     put_back: Mask
     layout: Layout
     held: tuple[Sequence[pa.Array | ChosenCells], Sequence[pa.Array | ChosenCells]]
+    alone: Mask | None = None
 
     @classmethod
     def from_images(cls, sent: Sent, images: Index, put_back: Mask, layout: Layout) -> Given:
@@ -99,7 +101,7 @@ class Given:
     def build_direction(self, field: Field, values: pa.Array, reads: frozenset[int]) -> tuple[pa.Array, Mask | None]:
         """A column that is not part of events; and where it cannot be known, and is null."""
         passed = field.source is not None and field.source < len(self.sent.changes.columns)
-        absent = self._find_absent_of_passed(field.source) if passed else self._find_absent_of_computed(reads)
+        absent = self._find_unseen_of_passed(field.source) if passed else self._find_absent_of_computed(reads)
         return _make_absent_null(self.complete(field, values), absent), absent
 
     def build_survivor(self, field: Field, values: pa.Array, reads: frozenset[int]) -> Survivor:
@@ -133,11 +135,22 @@ class Given:
     def make_passed(self, source: int, absent: Mask | None) -> pa.Array:
         """The values of a column of the changes, by sorted image; null where an image lacks it."""
         sent = self.sent
-        kept = sent.typed if isinstance(sent.changes.columns[source].type, ArrowType) else sent.texts
+        kept = sent.typed if isinstance(sent.changes.columns[source].type, ArrowType) else sent.seen
         return _make_absent_null(self._select_images(kept[source]), absent)
 
+    def find_alone(self, elements: Index) -> Mask | None:
+        """Which of these new images lack a value that only the old image has; None where none does."""
+        lacking, images = self.sent.lacking, self.images[elements]
+        alone = np.zeros(len(self.images), np.bool_)
+        for column, absent in lacking.absent.items():
+            unseen = lacking.unseen.get(column)
+            alone[elements] |= absent[images] if unseen is None else absent[images] & ~unseen[images]
+        return alone if alone.any() else None
+
     def _find_held(self, source: int) -> tuple[ChosenCells, ChosenCells] | None:
-        """None where they are held as arrays."""
+        """None where they are held as arrays, or the old image's values stand in for some of the new one's."""
+        if self.alone is not None and source in self.sent.lacking.absent:
+            return None
         new, old = self.held[0][source], self.held[1][source]
         return (new, old) if isinstance(new, ChosenCells) and isinstance(old, ChosenCells) else None
 
@@ -146,7 +159,15 @@ class Given:
         return values if are_all else values.take(pa.array(self.images))
 
     def _find_absent_of_passed(self, source: int | None) -> Mask | None:
+        """An image that goes out alone has what a rule sees of it."""
         mask = None if source is None else self.sent.lacking.absent.get(source)
+        if mask is None or self.alone is None:
+            return None if mask is None else mask[self.images]
+        unseen = self._find_unseen_of_passed(source)
+        return mask[self.images] & ~self.alone if unseen is None else np.where(self.alone, unseen, mask[self.images])
+
+    def _find_unseen_of_passed(self, source: int | None) -> Mask | None:
+        mask = None if source is None else self.sent.lacking.unseen.get(source)
         return None if mask is None else mask[self.images]
 
     def _find_absent_of_computed(self, reads: frozenset[int]) -> Mask | None:
@@ -172,7 +193,7 @@ class Given:
         """
         sent = self.sent
         every = np.array_equal(self.images, np.arange(len(sent.row_ids)))
-        originals = sent.texts[source] if passed else sent.seen[source]
+        originals = sent.seen[source]
         before = sent.typed[source] if every else sent.typed[source].take(pa.array(self.images))
         texts = originals if every else originals.take(pa.array(self.images))
         if passed and _are_same(before, values):

@@ -73,6 +73,9 @@ def receive(
     kept = _make_kept(given, came, survivors, said, splitting)
     if kept.rows.size == 0:
         return Received(None, images)
+    alone = given.find_alone(kept.after[~np.isin(kept.after_rows, kept.before_rows)]) if sent.lacking.absent else None
+    if alone is not None:
+        survivors, _ = _build_columns(replace(given, alone=alone), lineage, result, came, where)
     addresses = _choose_addresses(given, said, came)
     return Received(
         replace(

@@ -172,3 +172,74 @@ def test_several_columns_are_told_apart(spark: Any) -> None:
     result = only(spark(orders=rule).handle(batch(given)))
     assert lacking(result) == {"t": [True, False, True], "b": [False, True, True], "both": [True, True, True]}
     assert values(result, "left_alone") == [b"title", b"body", b"title,body"]
+
+
+# --- new images that go out without the old one that has the value
+
+FULL_DOCS = (*DOCS, column("tags", 25))
+
+
+def retagged(new: bytes, old: bytes) -> Changes:
+    """An update of the tags alone: the body is in the old image."""
+    return changes(
+        [UPDATE],
+        {0: [b"1", b"a", None, new]},
+        {0: [b"1", b"a", b"long", old]},
+        FULL_DOCS,
+        {2: [True]},
+    )
+
+
+SPLIT = "SELECT id, {body}, tag, struct(id, tag) AS _key FROM changes LATERAL VIEW explode(split(tags, ',')) AS tag"
+
+
+@pytest.mark.behaviour("D6")
+@pytest.mark.parametrize("order", ["", " ORDER BY tag"], ids=["kept plan", "job"])
+@pytest.mark.parametrize("body", ["body", "body AS text", "upper(body) AS text"])
+def test_a_part_that_an_update_adds_has_what_the_update_left_alone(spark: Any, body: str, order: str) -> None:
+    given = batch(retagged(b"x,y", b"x,z"))
+    result = only(spark(orders={"sql": SPLIT.format(body=body) + order}).handle(given))
+    name = names(result)[1]
+    added = result.op[result.after.rows].tolist().index(INSERT)
+    assert values(result, "tag")[added] == b"y"
+    assert values(result, name)[added].lower() == b"long"
+    assert not lacking(result).get(name, [False, False])[added]
+
+
+@pytest.mark.behaviour("D6")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"where": "tags = 'in'"},
+        {"where": "tags = 'in'", "rename": {"body": "text"}},
+        {"where": "tags = 'in'", "coerce": {"body": "binary"}},
+        {"sql": "SELECT *, body AS text FROM changes WHERE tags = 'in'"},
+        {"sql": "SELECT DISTINCT * FROM changes WHERE tags = 'in'"},
+        {"function": f"{__name__}:keep_in"},
+    ],
+)
+def test_a_row_that_comes_into_a_filter_has_what_its_update_left_alone(spark: Any, rule: dict[str, Any]) -> None:
+    result = only(spark(orders=rule).handle(batch(retagged(b"in", b"out"))))
+    assert (result.op.tolist(), len(result.before), lacking(result)) == ([UPDATE], 0, {})
+    for name in {"body", "text"}.intersection(names(result)):
+        assert values(result, name) in ([b"long"], [b"\\x6c6f6e67"])
+
+
+def test_a_row_that_stays_in_a_filter_keeps_what_its_update_left_alone_in_its_old_image(spark: Any) -> None:
+    result = only(spark(orders={"where": "tags LIKE 'in%'"}).handle(batch(retagged(b"in", b"inner"))))
+    assert lacking(result) == {"body": [True]}
+    assert values(result, "body", "before") == [b"long"]
+
+
+@pytest.mark.parametrize("name", ["_key", "_topic"])
+def test_an_address_that_an_update_left_alone_is_known_from_the_old_image(spark: Any, name: str) -> None:
+    handler = spark(orders={"sql": f"SELECT *, body AS {name} FROM changes"})
+    result = only(handler.handle(batch(retagged(b"a", b"b"))))
+    assert result.after.addresses is not None
+    assert result.after.addresses.field(name[1:]).to_pylist() == [b"long"]
+    assert handler.stats()["unaddressed"] == 0
+
+
+def keep_in(df: Any) -> Any:
+    """A rule by function."""
+    return df.where("tags = 'in'")
