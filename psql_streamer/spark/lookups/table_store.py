@@ -152,11 +152,12 @@ class TableStore:
         end = _PLACE.pack(*before, 0)
         cursor = transaction.cursor(db=self._changes)
         last = None
-        more = cursor.first()
-        while more and cursor.key() < end:
-            last = _PLACE.unpack(cursor.key())
+        cursor.first()
+        # Behind the last one the key is empty; what `delete` gives does not tell.
+        while (place := cursor.key()) and place < end:
+            last = _PLACE.unpack(place)
             self._apply(transaction, _decode_change(cursor.value()))
-            more = cursor.delete()
+            cursor.delete()
         if last is not None:
             transaction.put(_FOLDED, json.dumps(last[:2]).encode(), db=self._meta)
 
