@@ -13,11 +13,15 @@ from psql_streamer.model import Column
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """All rows of a table or query in one state. arrays: as Image.columns has them, one for each column."""
+    """All rows of a table or query in one state. arrays: as Image.columns has them, one for each column.
+
+    id: of a table, as Relation has it; empty where nobody knows it.
+    """
 
     columns: tuple[Column, ...]
     arrays: Sequence[pa.Array]
     rows: int
+    id: str = ""
 
 
 class TableReader(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812 - a class
@@ -49,10 +50,10 @@ class PostgresTableReader(TableReader):
                 described = self._describe(schema, table)
                 begin(connection, described, _TABLE_LOCK_SECONDS)
                 try:
-                    if self._describe(schema, table).relation == described.relation:
-                        return self._copy(
-                            connection, select_all(described), described.relation.columns, most_bytes, name
-                        )
+                    relation = self._describe(schema, table).relation
+                    if relation == described.relation:
+                        rows = self._copy(connection, select_all(described), relation.columns, most_bytes, name)
+                        return replace(rows, id=relation.id)
                 finally:
                     end(connection)
         raise SourceUnavailable(f"the shape of {name} changed while it was read")

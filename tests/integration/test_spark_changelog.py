@@ -216,6 +216,18 @@ def test_repeats_behind_a_crash_are_joined_as_the_first_time(streams: Any, datab
     assert again.handler.stats()["lookups"]["customers"]["loads"] == 0, "it goes on with what is on disk"
 
 
+def test_a_start_behind_a_stop_goes_on_with_what_is_on_disk(streams: Any, database: Database) -> None:
+    stream = streams()
+    order(database, 1)
+    database.execute("UPDATE customers SET segment = 'later' WHERE id = 1")
+    stream.join()
+    stream.handler.note_durable("db1", stream.positions[-1])
+    again = streams(position=stream.positions[-1])
+    order(database, 1)
+    assert list(again.join().values()) == [(b"later", b"later")]
+    assert again.handler.stats()["lookups"]["customers"]["loads"] == 0
+
+
 def test_what_went_by_while_the_lookup_was_not_there_is_read_anew(streams: Any, database: Database) -> None:
     stream = streams()
     order(database, 1)
@@ -337,3 +349,78 @@ def test_keys_that_change_places_in_one_statement_are_joined_as_they_are_behind_
     joined = stream.join(merged)
     assert len(joined) == 13
     assert wrong(joined) == []
+
+
+ANOTHER = """
+CREATE TABLE another (LIKE customers INCLUDING ALL);
+INSERT INTO another SELECT i, 'another ' || i, 'n' FROM generate_series(1, 4) i;
+"""
+RENAME = "ALTER TABLE customers RENAME TO former; ALTER TABLE another RENAME TO customers"
+
+
+@pytest.mark.parametrize("rule", [BY_KEY, AS_A_WHOLE])
+@pytest.mark.parametrize("how", [RENAME, "DROP TABLE customers; ALTER TABLE another RENAME TO customers"])
+def test_another_table_of_the_same_columns_that_gets_the_name_is_read_anew(
+    streams: Any, database: Database, rule: dict[str, Any], how: str
+) -> None:
+    stream = streams(rule)
+    order(database, 1)
+    stream.join()
+    database.execute(ANOTHER)
+    # Of the table before, in the batch in which the other one comes.
+    database.execute("UPDATE customers SET segment = 'former' WHERE id = 1; INSERT INTO customers VALUES (7, 'former')")
+    database.execute(how)
+    database.execute("UPDATE customers SET segment = 'later' WHERE id = 2")
+    for customer in (1, 2, 3, 5, 7):
+        order(database, customer)
+    joined = stream.join(merged=100)
+    assert (len(joined), wrong(joined)) == (5, [])
+    stats = stream.handler.stats()["lookups"]["customers"]
+    assert (stats["rows"], stats["loads"]) == (4, 2)
+
+
+def test_a_table_that_gets_its_former_name_back_is_read_anew(streams: Any, database: Database) -> None:
+    stream = streams()
+    database.execute(ANOTHER)
+    order(database, 1)
+    stream.join()
+    for swap in (RENAME, "ALTER TABLE customers RENAME TO another; ALTER TABLE former RENAME TO customers"):
+        database.execute(swap)
+        database.execute("UPDATE customers SET segment = segment || '!' WHERE id < 3")
+        for customer in (1, 2, 3, 5):
+            order(database, customer)
+        assert wrong(stream.join()) == []
+    assert stream.handler.stats()["lookups"]["customers"]["loads"] == 3
+
+
+def test_a_table_that_has_another_under_its_name_after_a_restart_is_read_anew(streams: Any, database: Database) -> None:
+    stream = streams()
+    order(database, 1)
+    stream.join()
+    database.execute("UPDATE customers SET segment = 'x' WHERE id = 1")
+    stream.join()
+    stream.handler.note_durable("db1", stream.positions[-1])
+    again = streams(position=stream.positions[-1])
+    database.execute(ANOTHER)
+    database.execute(RENAME)
+    database.execute("UPDATE customers SET segment = 'later' WHERE id = 2")
+    for customer in (1, 2, 5):
+        order(database, customer)
+    assert wrong(again.join()) == []
+
+
+def test_a_stream_that_is_behind_gives_the_new_table_no_rows_of_the_one_before(
+    streams: Any, database: Database
+) -> None:
+    stream = streams()
+    database.execute(ANOTHER)
+    for number in range(20, 24):
+        database.execute("INSERT INTO customers VALUES (%s, 'of the table before')", number)
+    database.execute(RENAME)
+    database.execute("UPDATE customers SET segment = 'later' WHERE id = 2")
+    for customer in (1, 2, 5, 20):
+        order(database, customer)
+    assert wrong(stream.join(merged=1)) == []
+    stats = stream.handler.stats()["lookups"]["customers"]
+    assert stats["rows"] == 4
+    assert stats["loads"] <= 2, "it is not read for each change of the table before"

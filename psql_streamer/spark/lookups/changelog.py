@@ -49,7 +49,8 @@ class Changelog:
         self._sources: Mapping[str, Source] = {}
         self._path: Path | None = None
         self._store: TableStore | None = None
-        self._relation: Relation | None = None
+        self._relation: Relation | None = None  # as it was last shown; its id is that of the table whose rows are held
+        self._shown_id = ""  # of the table that had the name last in the stream
         self._state: TableState | None = None
         self._next: TableState | None = None
         self._is_settled = False
@@ -161,7 +162,11 @@ class Changelog:
         columns = None if self._state is None else self._state.columns
         self._be_there(batch, parts)
         state = self._require_state()
-        changes = compute_row_changes(state, parts, truncates)
+        changes = compute_row_changes(
+            state,
+            [part for part in parts if self._is_held(part.relation)],
+            [one for one in truncates if self._is_held(one.relation)],
+        )
         if changes:
             self._append(batch, changes)
         self._next = state.with_changes(changes) if changes else state
@@ -194,19 +199,36 @@ class Changelog:
             self._load(batch if ours else None)
         if shape is None:
             return
-        if self._relation is not None and self._relation.columns != shape.columns:
-            log.info("lookup %s: %s.%s has other columns: it is read anew", self.name, self.schema, self.table)
+        if self._relation is not None and (other := self._describe_other(self._relation, shape)):
+            log.info("lookup %s: %s.%s %s: it is read anew", self.name, self.schema, self.table, other)
             self._read()
         # Not before it is read: a batch that comes again after a reading in vain must find that it has other columns.
-        self._relation = shape
+        held = "" if self._relation is None else self._relation.id
+        self._relation, self._shown_id = replace(shape, id=held or shape.id), shape.id
         if self._state is not None and self._state.columns == shape.columns:
             # The stream knows what types of the database's own stand for.
             self._state = replace(self._state, columns=shape.columns)
 
+    def _describe_other(self, held: Relation, shape: Relation) -> str:
+        """Why its rows are not those that are held; empty if they are.
+
+        A table that was read under its name before the stream came to where it got it is known by then: it is read
+        again when another one has the name in the stream, not with each change of the one before.
+        """
+        if held.id and shape.id not in (held.id, self._shown_id):
+            return "is another table under its name"
+        return "has other columns" if held.columns != shape.columns else ""
+
+    def _is_held(self, relation: Relation) -> bool:
+        """Whether a table that has the name in the stream is the one whose rows are held."""
+        return self._relation is None or not self._relation.id or relation.id == self._relation.id
+
     def _find_newest_shape(self, batch: Batch, parts: Sequence[Changes]) -> Relation | None:
-        found = [part.relation for part in parts]
-        found += [change.relation for change in batch.schema_changes if self._is_mine(change.relation)]
-        return max(found, key=lambda relation: relation.version, default=None)
+        found = [(int(part.batch_order.max()), part.relation) for part in parts]
+        found += [
+            (change.batch_order, change.relation) for change in batch.schema_changes if self._is_mine(change.relation)
+        ]
+        return max(found, key=lambda one: one[0])[1] if found else None
 
     def _load(self, batch: Batch | None) -> None:
         """batch: with which its stream goes on; None: that of another source came first."""
@@ -233,7 +255,9 @@ class Changelog:
     def _with_types(self, relation: Relation) -> Relation:
         """What types of the database's own stand for is not on disk."""
         published = self._published
-        return published if published is not None and published.columns == relation.columns else relation
+        if published is None or published.columns != relation.columns:
+            return relation
+        return replace(published, id=relation.id)
 
     def _tell_of_rewind(self, store: TableStore, begins: Place) -> None:
         folded = store.read_folded_place()
@@ -256,7 +280,7 @@ class Changelog:
                 f"{self.schema}.{self.table} has no key, so nobody can tell which of its rows a change is of",
                 "give it a primary key, or a REPLICA IDENTITY USING INDEX",
             )
-        self._relation = Relation("", self.schema, self.table, rows.columns)
+        self._relation = Relation(rows.id, self.schema, self.table, rows.columns)
         self._state = TableState.from_arrays(rows.columns, rows.arrays)
         with self._lock:
             if self._store is not None:
