@@ -200,6 +200,8 @@ class SparkHandler(Handler):
         if not ruled:
             self._lookups.keep()
             return batch
+        for change in batch.schema_changes:
+            self._runner.telling.tell_of_lost_columns(change, self._rules.find(change.relation))
         began = time.monotonic()
         self._in_spark = began, _describe_rows(ruled)
         try:

@@ -82,6 +82,13 @@ class Steps:
             known = {*names, *METADATA} if step == "rename" else names
             yield from ((step, name) for name in getattr(self, step) if name not in known)
 
+    def list_lost(self, had: Collection[str], has: Collection[str]) -> list[tuple[str, str]]:
+        """The steps that are left out since a table lacks their columns, which it had before, and these columns."""
+        if not self.lenient:
+            return []
+        known = set(self.list_missing(had))
+        return [one for one in self.list_missing(has) if one not in known]
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
@@ -102,9 +109,14 @@ class StepPlan:
         return made if self.where is None else made.alias("changes").where(self.where)
 
 
+def describe_step(step: str) -> str:
+    """What a step does to a column, as in `to mask`."""
+    return _WHAT_STEPS_DO[step]
+
+
 def describe_missing_column(step: str, name: str, names: Collection[str]) -> str:
     """What to say of a column that a step names and a table lacks."""
-    return f"there is no column {name} {_WHAT_STEPS_DO[step]}{suggest_nearest(name, sorted(names))}"
+    return f"there is no column {name} {describe_step(step)}{suggest_nearest(name, sorted(names))}"
 
 
 def plan_steps(

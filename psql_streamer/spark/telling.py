@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from psql_streamer.model import Index, Rejection
+from psql_streamer.model import Index, Rejection, SchemaChange
 from psql_streamer.spark.counts import Counts
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.facts import Facts
@@ -16,6 +16,8 @@ from psql_streamer.spark.job import Job
 from psql_streamer.spark.lacking import merge_masks
 from psql_streamer.spark.left_out import LeftOut, Named
 from psql_streamer.spark.metadata import UNCHANGED
+from psql_streamer.spark.rules import Rule
+from psql_streamer.spark.steps import describe_step
 
 log = logging.getLogger("psql_streamer.spark")
 
@@ -112,9 +114,27 @@ class Telling:
                 job.where,
             )
 
+    def tell_of_lost_columns(self, change: SchemaChange, rule: Rule) -> None:
+        """Warn of an optional step whose column a table has no more: it may be there under another name, as it is."""
+        if change.before is None or not rule.steps.lenient:
+            return
+        had, has = ([column.name for column in one.columns] for one in (change.before, change.relation))
+        new = [name for name in has if name not in had]
+        where = f"{change.relation}, rule {rule.name!r}"
+        for step, name in rule.steps.list_lost(had, has):
+            if self._is_first_of(where, f"lost {step} {name} {change.relation.version}"):
+                log.warning(
+                    "%s: the table has no column %s any more, which the rule is %s: it is left out%s",
+                    *(where, name, describe_step(step)),
+                    f", and what is new goes out as it is: {', '.join(new)}" if new else "",
+                )
+
     def _is_first(self, job: Job, what: str) -> bool:
         """Whether nothing was said of it yet."""
-        told = (job.where, what)
+        return self._is_first_of(job.where, what)
+
+    def _is_first_of(self, where: str, what: str) -> bool:
+        told = (where, what)
         is_first = told not in self._told
         self._told.add(told)
         return is_first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import string
 from dataclasses import replace
@@ -18,6 +19,8 @@ from psql_streamer.model import Changes, Column, Relation, ReplicaIdentity
 from psql_streamer.pgtype import Attribute, JsonForm, Logical, PgType, PostgresType
 from psql_streamer.pgtypes.builtin import BY_OID
 from tests.columns import postgres_column, postgres_table
+from tests.database import Database
+from tests.source_at_work import read_all, streaming
 from tests.spark_changes import (
     DELETE,
     INSERT,
@@ -358,3 +361,26 @@ def test_columns_that_some_tables_lack_are_errors_unless_the_rule_is_optional(sp
     handler = spark(KEY, **{"people_*": {"mask": {"email": "hash"}, "optional": True}})
     given = changes([INSERT], {0: [b"k"]}, {}, PEOPLE[:1], table="people_9")
     assert values(only(handler.handle(batch(given))), "id") == [b"k"]
+
+
+@pytest.mark.parametrize(
+    ("alter", "told"),
+    [
+        ("RENAME email TO e_mail", ", and what is new goes out as it is: e_mail"),
+        ("DROP email", ""),
+        ("ADD more text", None),
+    ],
+)
+def test_an_optional_step_whose_column_gets_lost_in_the_stream_is_told_of_once(
+    spark: Any, database: Database, caplog: pytest.LogCaptureFixture, alter: str, told: str | None
+) -> None:
+    database.execute("CREATE TABLE people (id int PRIMARY KEY, email text); CREATE PUBLICATION p FOR TABLE people")
+    handler = spark(people={"mask": {"email": "null", "phone": "null"}, "optional": True})
+    with streaming(database) as source, caplog.at_level(logging.WARNING, "psql_streamer.spark"):
+        for change in ("", f"ALTER TABLE people {alter};"):
+            database.execute(f"{change} INSERT INTO people (id) SELECT coalesce(max(id), 0) + 1 FROM people")
+            for one in read_all(source, database):
+                for _ in range(2):
+                    handler.handle(one)
+    what = "public.people, rule 'people': the table has no column email any more, which the rule is to mask: it is left"
+    assert caplog.messages == ([] if told is None else [f"{what} out{told}"])
