@@ -15,13 +15,15 @@ from psql_streamer.model import Column
 class TableRows:
     """All rows of a table or query in one state. arrays: as Image.columns has them, one for each column.
 
-    id: of a table, as Relation has it; empty where nobody knows it.
+    id: of a table, as Relation has it; empty where nobody knows it. unstreamed: what of a table's changes is not in its
+    stream, as `deletes`.
     """
 
     columns: tuple[Column, ...]
     arrays: Sequence[pa.Array]
     rows: int
     id: str = ""
+    unstreamed: Sequence[str] = ()
 
 
 class TableReader(Protocol):

@@ -53,7 +53,7 @@ class PostgresTableReader(TableReader):
                     relation = self._describe(schema, table).relation
                     if relation == described.relation:
                         rows = self._copy(connection, select_all(described), relation.columns, most_bytes, name)
-                        return replace(rows, id=relation.id)
+                        return replace(rows, id=relation.id, unstreamed=described.unstreamed)
                 finally:
                     end(connection)
         raise SourceUnavailable(f"the shape of {name} changed while it was read")

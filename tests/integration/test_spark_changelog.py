@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -300,6 +301,21 @@ def test_a_review_refuses_tables_that_are_not_streamed_or_have_no_key(streams: A
     assert any("lookup customers: public.customers has no key" in one for one in found)
     found = [str(one) for one in stream.handler.review({"db1": []})]
     assert any("source db1 does not publish public.customers" in one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("publish", "told"), [("insert", "updates and deletes and truncates"), ("insert, update, truncate", "deletes")]
+)
+def test_changes_that_a_publication_leaves_out_are_told_of(
+    streams: Any, database: Database, caplog: pytest.LogCaptureFixture, publish: str, told: str
+) -> None:
+    database.execute(f"ALTER PUBLICATION p SET (publish = '{publish}')")
+    stream = streams()
+    order(database, 1)
+    with caplog.at_level(logging.WARNING, "psql_streamer.spark"):
+        assert wrong(stream.join()) == []
+    [line] = caplog.messages
+    assert f"lookup customers: source db1 does not publish {told} of public.customers, so rows stay" in line
 
 
 def test_tables_that_are_alike_go_through_together_also_with_a_changelog(streams: Any, database: Database) -> None:

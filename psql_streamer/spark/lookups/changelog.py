@@ -289,6 +289,12 @@ class Changelog:
         self._loads += 1
         self._note_size(self._state)
         log.info("lookup %s: %d rows were read", self.name, rows.rows)
+        if rows.unstreamed:
+            log.warning(
+                "lookup %s: source %s does not publish %s of %s.%s, so rows stay as if there were none: set the "
+                "publish option of the publication (ALTER PUBLICATION), if there are",
+                *(self.name, self.options.source, " and ".join(rows.unstreamed), self.schema, self.table),
+            )
 
     def _open_store(self) -> TableStore | None:
         if self._store is None and self._path is not None:

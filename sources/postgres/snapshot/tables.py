@@ -33,7 +33,8 @@ WITH given AS (
     SELECT %s::text[] AS publications, %s::bigint::oid AS oid
 ), publication AS (
     SELECT p.oid, p.xmin::text AS version, p.puballtables, p.pubviaroot, p.pubinsert OR p.pubupdate AS rows,
-        p.pubinsert AS inserts, p.pubupdate AS updates, {stored} AS stored
+        p.pubinsert AS inserts, p.pubupdate AS updates, p.pubdelete AS deletes, p.pubtruncate AS truncates,
+        {stored} AS stored
     FROM given JOIN pg_catalog.pg_publication p ON p.pubname = ANY (given.publications)
 ), member AS (
     SELECT r.prpubid AS publication, r.prrelid AS relation FROM pg_catalog.pg_publication_rel r
@@ -43,7 +44,7 @@ WITH given AS (
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384 AND {asked}
 ), published AS (
     SELECT a.oid, a.relkind, a.relispartition, p.oid AS publication, p.puballtables, p.rows, p.inserts, p.updates,
-        p.stored
+        p.deletes, p.truncates, p.stored
     FROM asked a CROSS JOIN publication p
     CROSS JOIN LATERAL (
         SELECT p.puballtables OR (p.oid, a.oid) IN (SELECT publication, relation FROM member) AS itself,
@@ -55,7 +56,11 @@ WITH given AS (
     WHERE CASE a.relkind WHEN 'p' THEN p.pubviaroot AND itself AND NOT above
         ELSE (itself OR above) AND NOT (p.pubviaroot AND above) END
 ), streamed AS (
-    SELECT t.oid, bool_or(t.rows) AS rows, bool_or(t.inserts) AND bool_or(t.updates) AS all_rows, {details}
+    SELECT t.oid, bool_or(t.rows) AS rows, bool_or(t.inserts) AND bool_or(t.updates) AS all_rows,
+        array_remove(ARRAY[
+            CASE WHEN NOT bool_or(t.inserts) THEN 'inserts' END, CASE WHEN NOT bool_or(t.updates) THEN 'updates' END,
+            CASE WHEN NOT bool_or(t.deletes) THEN 'deletes' END, CASE WHEN NOT bool_or(t.truncates) THEN 'truncates' END
+        ], NULL) AS unstreamed, {details}
     FROM published t LEFT JOIN pg_catalog.pg_publication_rel r ON r.prpubid = t.publication AND r.prrelid = t.oid
     WHERE CASE WHEN t.relispartition THEN NOT EXISTS (
         SELECT FROM pg_catalog.pg_partition_ancestors(t.oid) up
@@ -63,7 +68,8 @@ WITH given AS (
     ) ELSE true END
     GROUP BY t.oid
 )
-SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, s.rows, s.all_rows, s.filters,
+SELECT c.oid, n.nspname::text, c.relname::text, c.relreplident::text, c.relkind::text, s.rows, s.all_rows,
+    s.unstreamed, s.filters,
     (SELECT array_agg(ARRAY[a.attnum::text, a.attname::text, a.atttypid::bigint::text, a.atttypmod::text]
         ORDER BY a.attnum)
      FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND (
@@ -280,6 +286,7 @@ class SnapshotTable:
     analysed. key: in the order of its index; empty where the table has none, or the publication leaves a part of it
     out. parts: what holds its rows. rows_are_streamed: whether a publication streams its inserts or updates.
     all_rows_are_streamed: whether publications stream both. missing_key: why it has no key: what, and the remedy.
+    unstreamed: which of inserts, updates, deletes and truncates no publication streams.
     membership: another one when it was out of its publications meanwhile, or these were altered; of describe_shape.
     """
 
@@ -292,6 +299,7 @@ class SnapshotTable:
     rows_are_streamed: bool
     all_rows_are_streamed: bool
     missing_key: tuple[str, str] | None
+    unstreamed: tuple[str, ...] = field(default=(), compare=False)
     membership: str = field(default="", compare=False)  # list_snapshot_tables does not ask for it
 
     @property
@@ -401,7 +409,8 @@ def _build_query(version: int, *, one: bool, filters: bool) -> str:
 
 
 def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
-    oid, schema, table, identity, kind, streamed, all_streamed, filters, columns, key, parts, membership = row
+    oid, schema, table, identity, kind, streamed, all_streamed, unstreamed, *more = row
+    filters, columns, key, parts, membership = more
     columns, key, parts = columns or [], key or [], parts or []
     place = {number: at for at, (number, *_) in enumerate(columns)}
     keys = {number for number, *_ in key}
@@ -428,6 +437,7 @@ def _make_table(row: tuple[Any, ...], resolve: Resolve) -> SnapshotTable:
         ),
         rows_are_streamed=bool(streamed),
         all_rows_are_streamed=bool(all_streamed),
+        unstreamed=tuple(unstreamed),
         missing_key=None if found else _describe_missing_key(relation, keys, keys <= place.keys()),
         membership=membership or "",
     )
