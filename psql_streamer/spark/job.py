@@ -52,7 +52,7 @@ class Job:
         """What messages call it."""
         others = len(self.tables.relations) - 1 if self.tables is not None else 0
         more = f" and {others} more tables" if others else ""
-        return f"{self.changes.relation}{more}, rule {self.rule.name!r}"
+        return f"{self.changes.relation}{more}, {self.rule.shown}"
 
     def prepare_session(self) -> None:
         """Before the rule is applied."""

@@ -43,7 +43,8 @@ Value = TypeVar("Value")
 class Rule:
     """A rule, ready to run: its steps, then its query, then its function.
 
-    name: its key in [spark.tables]. on_error: what becomes of a row that it cannot take.
+    name: its key in [spark.tables]. on_error: what becomes of a row that it cannot take. sinks: those that it is for;
+    none: all.
     """
 
     name: str
@@ -51,6 +52,14 @@ class Rule:
     function: Callable[[DataFrame], DataFrame] | None = None
     steps: Steps = field(default_factory=Steps)
     on_error: OnError = "stop"
+    sinks: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """What messages call it: an entry of [spark.tables] may have several, for different sinks."""
+        if not self.sinks:
+            return f"rule {self.name!r}"
+        return f"rule {self.name!r} of sink{'s' if len(self.sinks) > 1 else ''} {', '.join(self.sinks)}"
 
     @property
     def coerce(self) -> Mapping[str, str]:
@@ -189,7 +198,7 @@ def _make_rule(name: str, options: TableRule, on_error: OnError, mask_secret: st
         where=options.where,
         lenient=options.optional,
     )
-    return Rule(name, options.sql, function, steps, options.on_error or on_error)
+    return Rule(name, options.sql, function, steps, options.on_error or on_error, options.sinks)
 
 
 def _import_function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:

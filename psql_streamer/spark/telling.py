@@ -120,7 +120,7 @@ class Telling:
             return
         had, has = ([column.name for column in one.columns] for one in (change.before, change.relation))
         new = [name for name in has if name not in had]
-        where = f"{change.relation}, rule {rule.name!r}"
+        where = f"{change.relation}, {rule.shown}"
         for step, name in rule.steps.list_lost(had, has):
             if self._is_first_of(where, f"lost {step} {name} {change.relation.version}"):
                 log.warning(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from psql_streamer.errors import HandlerRefused
 from psql_streamer.interfaces import Published
 from psql_streamer.model import Batch
 from psql_streamer.review import review
@@ -96,3 +97,15 @@ def test_what_is_wrong_for_all_sinks_is_told_once(serving: Any) -> None:
     tables = [changes([INSERT], {}, {}, table=name).relation for name in ("orders", "customers", "others")]
     (problem,) = findings(handlers, {"db1": tables})
     assert "UNRESOLVED_COLUMN" in problem
+
+
+def test_a_rule_that_fails_is_told_with_the_sinks_that_it_is_for(serving: Any) -> None:
+    rules = {"orders": [{"sql": "SELECT *, 1 div 0 AS bad FROM changes", "sinks": ["b", "c"]}, {"sinks": ["a"]}]}
+    handlers = serving(rules, {"b": ["db1"]})
+    handlers["b"].start()
+    with pytest.raises(HandlerRefused, match=r"public\.orders, rule 'orders' of sinks b, c: Spark ended with DIVIDE"):
+        handlers["b"].handle(batch(shop()))
+    rejected = serving({"orders": [{**rules["orders"][0], "onError": "dead-letter", "sinks": ["b"]}]}, {"b": ["db1"]})
+    rejected["b"].start()
+    reasons = {one.reason for one in rejected["b"].handle(batch(shop())).rejections}
+    assert [reason.partition(":")[0] for reason in reasons] == ["public.orders, rule 'orders' of sink b"]
