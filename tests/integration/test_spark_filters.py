@@ -134,6 +134,12 @@ def test_an_update_that_takes_a_row_out_of_a_filter_and_keeps_its_key_is_dropped
     assert spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)).changes == ()
 
 
+def test_the_delete_of_a_row_that_has_left_a_filter_is_dropped_where_its_old_row_says_so(spark: Any) -> None:
+    handler = spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"})
+    assert handler.handle(batch(changes([DELETE], {}, {0: POOR}))).changes == ()
+    assert told(only(handler.handle(batch(deleted(b"1"))))) == [("delete", [b"1"])]
+
+
 def test_an_old_row_that_a_filter_never_admitted_is_not_deleted(spark: Any) -> None:
     given = moved(POOR, FULL, [b"9", b"-5.00", b"ann", None])
     assert spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)).changes == ()
