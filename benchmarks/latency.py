@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,11 +141,17 @@ def _latencies(consumer: Consumer, count: int) -> list[float]:
         message = consumer.poll(0.05)
         if message is not None and message.error() is None:
             now = time.time()
-            found.append(now - json.loads(message.value() or b"")["Columns"]["at"])
+            found.append(now - _find_row(json.loads(message.value() or b""))["at"])
             deadline = time.monotonic() + _PATIENCE_SECONDS
         elif time.monotonic() > deadline:
             raise BenchmarkFailed(f"{len(found)} of {count} events arrived")
     return found
+
+
+def _find_row(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The new row of an event, in the format event or debezium."""
+    row: Mapping[str, Any] = event["Columns"] if "Columns" in event else event["after"]
+    return row
 
 
 def _latencies_of_output(stream: Any, count: int) -> list[float]:
