@@ -363,11 +363,13 @@ class Encoder:
     def _list_truncate_records(
         self, form: BatchFormat, headers: _TransactionHeaders | None, left_out: _LeftOut
     ) -> Iterator[Single]:
-        for truncate in form.batch.truncates:
-            routes = self._find_routes(form.batch, truncate.relation)
+        excluded = self._excluded_columns
+        for given in form.batch.truncates:
+            routes = self._find_routes(form.batch, given.relation)
             if not routes:
-                self._leave_out(truncate.relation, 1, left_out)
+                self._leave_out(given.relation, 1, left_out)
                 continue
+            truncate = replace(given, relation=excluded.narrow_relation(given.relation)) if excluded else given
             key, value = form.truncate_key(truncate), form.render_truncate(truncate)
             for route in routes:
                 framed = form.frame_event(truncate, route.topic, key, value)

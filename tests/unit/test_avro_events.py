@@ -12,7 +12,7 @@ import pytest
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.encoder import Encoder
 from psql_streamer.events.routing import Route, Router
-from psql_streamer.model import ArrowType, Batch, Changes, Column, PostgresType, Relation
+from psql_streamer.model import ArrowType, Batch, Changes, Column, PostgresType, Relation, Truncate
 from psql_streamer.pgtypes.builtin import OIDS
 from tests.avro_format import AvroWithoutRegistry
 from tests.encoding import encoder_of
@@ -122,6 +122,25 @@ def test_a_schema_is_asked_for_once_whatever_batches_come() -> None:
     for _ in range(3):
         encoder.encode(batch)
     assert len(form.asked) == 2
+
+
+def test_a_truncate_has_the_schema_of_the_tables_rows_whatever_columns_a_rule_gave_them() -> None:
+    """Another one could be refused as a version of it."""
+    made_by_rule = made.batch(pa.array(["x"]))
+    relation = made_by_rule.changes[0].relation
+    with_truncate = replace(made_by_rule, truncates=(Truncate(relation, 100, 1, 0, 0, False, False),))
+    form = AvroWithoutRegistry()
+    records = Encoder(form, ONE_TOPIC, {}).encode(with_truncate)
+    assert [form.read(value)["op"] for value in records.values.to_pylist()] == ["c", "t"]
+    assert len({text for _, is_key, text in form.asked if not is_key}) == 1
+
+
+def test_a_truncate_before_the_first_row_has_the_schema_of_the_table() -> None:
+    relation = made.batch(pa.array(["x"])).changes[0].relation
+    alone = replace(made.batch(pa.array(["x"])), changes=(), truncates=(Truncate(relation, 0, 0, 0, 0, False, False),))
+    form = AvroWithoutRegistry()
+    [value] = Encoder(form, ONE_TOPIC, {}).encode(alone).values.to_pylist()
+    assert form.read(value)["op"] == "t"
 
 
 def test_rows_without_a_key_have_none_and_no_schema_of_one() -> None:

@@ -35,15 +35,15 @@ from psql_streamer.events.json.objects import Lost, count_by_column
 from psql_streamer.events.json.row_json import RowJson, render_keyed
 from psql_streamer.events.per_transaction import Fragment
 from psql_streamer.events.rows import Cells, Rows
-from psql_streamer.model import Batch, Index, LogicalMessage, RowOp, SourceInfo, Truncate
+from psql_streamer.model import Batch, Index, LogicalMessage, Relation, RowOp, SourceInfo, Truncate
 
 _Frames: TypeAlias = dict[tuple[str, tuple[int, ...]], tuple[bytes, bytes]]
 """By topic and key columns: what stands before the keys of a shape, and before its values."""
 
 
 class Writers:
-    """What stays from batch to batch. images, keys: write rows. structs: write the JSON of what is no row. For one
-    thread.
+    """What stays from batch to batch. images, keys: write rows. structs: write the JSON of what is no row.
+    frames_of_tables: by source, table and topic, what stood before the values of the newest shape. For one thread.
     """
 
     def __init__(self) -> None:
@@ -51,6 +51,7 @@ class Writers:
         self.keys = Images(of_keys=True)
         self.structs = Structs(flat=True)
         self.schemas = RecordSchemas()
+        self.frames_of_tables: dict[tuple[SourceInfo, str, str], bytes] = {}
         self._frames: dict[SourceInfo, OfShapes[_Frames]] = {}
 
     def find_frames(self, source: SourceInfo) -> OfShapes[_Frames]:
@@ -156,8 +157,7 @@ class AvroBatch(BatchFormat):
         schemas, source = self._writers.schemas, self.batch.source
         match event:
             case Truncate():
-                shape = Shape(event.relation, event.relation.columns)
-                return key, _put(self._frame(topic, False, schemas.find_envelope(source, shape)), value)
+                return key, _put(self._find_truncate_frame(event.relation, topic), value)
             case LogicalMessage():
                 of_key, of_value = schemas.find_message(source)
                 return _put(self._frame(topic, True, of_key), key), _put(self._frame(topic, False, of_value), value)
@@ -168,6 +168,16 @@ class AvroBatch(BatchFormat):
             join(self._frame(topic, True, of_key), keys, nulls=None),
             join(self._frame(topic, False, of_value), values, nulls=None),
         )
+
+    def _find_truncate_frame(self, relation: Relation, topic: str) -> bytes:
+        """That of the table's rows there, which a rule may have given other columns: the event has no row, and is the
+        same by the schema of any. Before the first row the columns are the table's own.
+        """
+        known = self._writers.frames_of_tables.get((self.batch.source, str(relation), topic))
+        if known is None:
+            shape = Shape(relation, relation.columns)
+            known = self._frame(topic, False, self._writers.schemas.find_envelope(self.batch.source, shape))
+        return known
 
     def _find_frames(self, rows: Rows, topics: Topics) -> tuple[Fragment, Fragment]:
         """The frame of each row's key, and of its value. They are looked up once for each shape in each topic."""
@@ -191,7 +201,9 @@ class AvroBatch(BatchFormat):
         if found is None:
             schemas, source = self._writers.schemas, self.batch.source
             of_key = self._frame(topic, True, schemas.find_key(source, shape, key)) if key else b""
-            found = known[topic, key] = of_key, self._frame(topic, False, schemas.find_envelope(source, shape))
+            of_value = self._frame(topic, False, schemas.find_envelope(source, shape))
+            found = known[topic, key] = of_key, of_value
+            self._writers.frames_of_tables[source, str(shape.relation), topic] = of_value
         return found
 
     def _encode_image(self, image: Cells | None, rows: Rows) -> tuple[Fragment, ...]:
