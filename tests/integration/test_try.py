@@ -253,7 +253,8 @@ def test_rows_without_a_topic_are_told_beside_those_that_have_one(run: Run) -> N
     assert "| 1 row has no topic: see tableTopicMapping" in out
 
 
-def test_a_changelog_is_as_it_was_if_its_rows_are_among_the_events(run: Run, database: Database) -> None:
+@pytest.mark.parametrize("number", ["", '"id": "4711", '], ids=["no number", "the number of another database"])
+def test_a_changelog_is_as_it_was_if_its_rows_are_among_the_events(run: Run, database: Database, number: str) -> None:
     database.execute(
         "CREATE TABLE customers (id bigint PRIMARY KEY, segment text); CREATE PUBLICATION shop FOR ALL TABLES;"
         "INSERT INTO customers VALUES (7, 'gold'), (8, 'tin')"
@@ -267,10 +268,11 @@ def test_a_changelog_is_as_it_was_if_its_rows_are_among_the_events(run: Run, dat
     sql = "SELECT c.id, l.segment FROM changes c LEFT JOIN customers l ON l.id = c.customer"
     """
     customers = (
-        '{"relation": {"table": "customers", "columns":'
+        '{"relation": {' + number + '"table": "customers", "columns":'
         ' [{"name": "id", "type": "bigint", "key": true}, {"name": "segment", "type": "text"}]}}'
     )
-    orders = customers.replace("customers", "orders").replace('"segment", "type": "text"', '"customer", "type": "int8"')
+    orders = customers.replace("customers", "orders").replace("4711", "4712")
+    orders = orders.replace('"segment", "type": "text"', '"customer", "type": "int8"')
     events = [customers, '{"op": "read", "after": {"id": 7, "segment": "silver"}}']
     events += [orders, *(f'{{"op": "insert", "after": {{"id": {one}, "customer": {one}}}}}' for one in (7, 8))]
     events += [customers, '{"op": "update", "after": {"id": 7, "segment": "gold"}}']

@@ -280,7 +280,9 @@ class Changelog:
                 f"{self.schema}.{self.table} has no key, so nobody can tell which of its rows a change is of",
                 "give it a primary key, or a REPLICA IDENTITY USING INDEX",
             )
-        self._relation = Relation(rows.id, self.schema, self.table, rows.columns)
+        # Changes that are tried may be of another database, where ids are others.
+        number = "" if self._path is None else rows.id
+        self._relation = Relation(number, self.schema, self.table, rows.columns)
         self._state = TableState.from_arrays(rows.columns, rows.arrays)
         with self._lock:
             if self._store is not None:
