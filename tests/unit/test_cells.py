@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from psql_streamer.cells import CellTable, convert_to_cells
 from psql_streamer.columns import Columns, list_held_arrays
-from psql_streamer.events.json import objects
+from psql_streamer.events import column_numbers
 from psql_streamer.events.records import Records
 from psql_streamer.events.routing import Route, Router
 from psql_streamer.events.unchanged import Unchanged
@@ -192,15 +192,17 @@ def test_rows_whose_place_is_unknown_lie_beside_others() -> None:
         assert [view.place for view in CellTable.from_changes(order)][order.index(unknown)] is None
 
 
-def test_columns_in_use_are_not_forgotten_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "_MOST_COLUMNS", 1)
-    forgotten: list[int] = []
-    forget = objects.Objects._forget
-    monkeypatch.setattr(objects.Objects, "_forget", lambda self: (forgotten.append(1), forget(self)))
-    encoder = encoder_of("event", Router({}, "", "t"), {})
+@pytest.mark.parametrize("form", ["event", "debezium-avro"])
+def test_columns_in_use_are_not_forgotten_again_and_again(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_numbers, "_MOST_COLUMNS", 1)
+    forgotten: list[object] = []
+    forget = column_numbers.ColumnNumbers._forget
+    monkeypatch.setattr(column_numbers.ColumnNumbers, "_forget", lambda self: (forgotten.append(self), forget(self)))
+    encoder = encoder_of(form, Router({}, "", "t"), {})
     batch = replace(make_mixed_batch(), changes=two_tables(), truncates=(), messages=())
     cells = replace(batch, changes=convert_to_cells(batch.changes))
     assert len({str(lines(encoder.encode(cells))) for _ in range(5)}) == 1
+    assert forgotten
     assert len(forgotten) <= 2
 
 

@@ -16,7 +16,13 @@ from psql_streamer.cells import OfShapes, Shape
 from psql_streamer.events.addresses import Topics, names_key
 from psql_streamer.events.avro.columns import NULL, VALUE, encode_text
 from psql_streamer.events.avro.images import Images, OneByOne
-from psql_streamer.events.avro.record_schemas import RecordSchema, RecordSchemas
+from psql_streamer.events.avro.record_schemas import (
+    RecordSchema,
+    find_envelope_schema,
+    find_key_schema,
+    find_message_schemas,
+    find_transaction_schemas,
+)
 from psql_streamer.events.avro.source import encode_blocks, encode_times_of_one, make_source_records
 from psql_streamer.events.avro.values import encode_value
 from psql_streamer.events.debezium.connect_type import Schema
@@ -50,7 +56,6 @@ class Writers:
         self.images = Images()
         self.keys = Images(of_keys=True)
         self.structs = Structs(flat=True)
-        self.schemas = RecordSchemas()
         self.frames_of_tables: dict[tuple[SourceInfo, str, str], bytes] = {}
         self._frames: dict[SourceInfo, OfShapes[_Frames]] = {}
 
@@ -154,16 +159,15 @@ class AvroBatch(BatchFormat):
     def frame_event(
         self, event: Truncate | LogicalMessage, topic: str, key: bytes | None, value: bytes | None
     ) -> tuple[bytes | None, bytes | None]:
-        schemas, source = self._writers.schemas, self.batch.source
         match event:
             case Truncate():
                 return key, _put(self._find_truncate_frame(event.relation, topic), value)
             case LogicalMessage():
-                of_key, of_value = schemas.find_message(source)
+                of_key, of_value = find_message_schemas(self.batch.source)
                 return _put(self._frame(topic, True, of_key), key), _put(self._frame(topic, False, of_value), value)
 
     def frame_boundaries(self, topic: str, keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
-        of_key, of_value = self._writers.schemas.find_transaction()
+        of_key, of_value = find_transaction_schemas()
         return (
             join(self._frame(topic, True, of_key), keys, nulls=None),
             join(self._frame(topic, False, of_value), values, nulls=None),
@@ -176,7 +180,7 @@ class AvroBatch(BatchFormat):
         known = self._writers.frames_of_tables.get((self.batch.source, str(relation), topic))
         if known is None:
             shape = Shape(relation, relation.columns)
-            known = self._frame(topic, False, self._writers.schemas.find_envelope(self.batch.source, shape))
+            known = self._frame(topic, False, find_envelope_schema(self.batch.source, shape))
         return known
 
     def _find_frames(self, rows: Rows, topics: Topics) -> tuple[Fragment, Fragment]:
@@ -199,9 +203,9 @@ class AvroBatch(BatchFormat):
         """Rows without a key have no frame of one."""
         found = known.get((topic, key))
         if found is None:
-            schemas, source = self._writers.schemas, self.batch.source
-            of_key = self._frame(topic, True, schemas.find_key(source, shape, key)) if key else b""
-            of_value = self._frame(topic, False, schemas.find_envelope(source, shape))
+            source = self.batch.source
+            of_key = self._frame(topic, True, find_key_schema(source, shape, key)) if key else b""
+            of_value = self._frame(topic, False, find_envelope_schema(source, shape))
             found = known[topic, key] = of_key, of_value
             self._writers.frames_of_tables[source, str(shape.relation), topic] = of_value
         return found

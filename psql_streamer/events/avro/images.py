@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from psql_streamer.binary_columns import keep_nulls, read_offsets
-from psql_streamer.cells import OfShapes, Shape
+from psql_streamer.cells import Shape
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.avro.columns import NULL, VALUE
 from psql_streamer.events.avro.values import Direct, Write, choose_direct, choose_one, choose_write, encode_value
+from psql_streamer.events.column_numbers import ColumnNumbers
 from psql_streamer.events.debezium.connect_type import ConnectType
 from psql_streamer.events.debezium.types import add_optional, choose_connect_type, render_unavailable
 from psql_streamer.events.json import json_text
@@ -30,14 +31,10 @@ from psql_streamer.events.rows import Cells, Mask, Rows
 from psql_streamer.few_rows import RowCells
 from psql_streamer.growing import GrowingArray
 from psql_streamer.model import Column, Index
-from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 
 _NULLS = pa.array([NULL], pa.binary())
 _NULL_AT = 0
 """Where it stands in the pool."""
-
-_MOST_COLUMNS = 1 << 17
-"""Columns that are numbered at a time; behind this many all are forgotten, and numbered anew."""
 
 _Written: TypeAlias = tuple[Index, pa.BinaryArray]
 """Cells, and their bytes; null where a value is lost."""
@@ -73,9 +70,7 @@ class Images:
 
     def __init__(self, of_keys: bool = False) -> None:
         self._of_keys = of_keys
-        self._most = _MOST_COLUMNS
-        self._firsts = OfShapes(self._look_up_first)
-        self._equal: dict[HashedColumns, int] = {}
+        self._numbers = ColumnNumbers(self._add, self._forget)
         self._known: dict[tuple[object, str, bool], int] = {}
         self._kinds: list[_Kind] = []
         self._kind_numbers = GrowingArray(np.int32)
@@ -84,30 +79,19 @@ class Images:
         """A record of each row. lost: see Objects.write. What an image lacks is null, or the placeholder where it is
         marked. SinkRefused: a value of a key is lost.
         """
-        firsts = np.array(self._number_shapes(rows.shapes), np.int32)
+        firsts = np.array(self._numbers.number_shapes(rows.shapes), np.int32)
         numbers = np.repeat(firsts[rows.shape], cells.tuples.widths) + cells.list_places().astype(np.int32)
         return _Writing(self._kinds, self._kind_numbers.array[numbers], cells, rows, lost).write()
 
     def make_singles(self, shapes: Sequence[Shape]) -> OneByOne:
         """What writes one image at a time."""
-        firsts = self._number_shapes(shapes)
+        firsts = self._numbers.number_shapes(shapes)
         return OneByOne(self._kinds, self._kind_numbers.array, firsts)
 
-    def _number_shapes(self, shapes: Sequence[Shape]) -> list[int]:
-        firsts = self._firsts.make_each(shapes)
-        if len(self._kind_numbers.array) > self._most:
-            self._forget()
-            firsts = self._firsts.make_each(shapes)
-            self._most = max(_MOST_COLUMNS, 2 * len(self._kind_numbers.array))
-        return firsts
-
-    def _look_up_first(self, shape: Shape) -> int:
-        """The number of the first of a relation's columns; the others follow."""
-        alike = hash_columns(shape.columns)
-        if alike not in self._equal:
-            self._equal[alike] = len(self._kind_numbers.array)
-            self._kind_numbers.extend([self._look_up_kind(column) for column in shape.columns])
-        return self._equal[alike]
+    def _add(self, columns: tuple[Column, ...]) -> int:
+        first = len(self._kind_numbers.array)
+        self._kind_numbers.extend([self._look_up_kind(column) for column in columns])
+        return first
 
     def _look_up_kind(self, column: Column) -> int:
         lossless = column.key or self._of_keys
@@ -119,9 +103,7 @@ class Images:
         return self._known[known_by]
 
     def _forget(self) -> None:
-        self._equal.clear()
-        self._firsts = OfShapes(self._look_up_first)
-        self._kind_numbers = GrowingArray(np.int32)
+        self._known, self._kinds, self._kind_numbers = {}, [], GrowingArray(np.int32)
 
 
 def _make_kind(column: Column, connect: ConnectType, lossless: bool) -> _Kind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from psql_streamer.cells import Shape
@@ -29,33 +29,35 @@ class RecordSchema(NamedTuple):
     text: str
 
 
-class RecordSchemas:
-    """Finds schemas. Those of tables are remembered."""
+def find_key_schema(source: SourceInfo, shape: Shape, key: tuple[int, ...]) -> RecordSchema:
+    """Of keys of rows. SinkRefused: two columns get one name."""
+    return _find_key_schema(source.name, shape.relation, hash_columns(shape.columns), key)
 
-    def find_key(self, source: SourceInfo, shape: Shape, key: tuple[int, ...]) -> RecordSchema:
-        """Of keys of rows. SinkRefused: two columns get one name."""
-        return _find_key(source.name, shape.relation, hash_columns(shape.columns), key)
 
-    def find_envelope(self, source: SourceInfo, shape: Shape) -> RecordSchema:
-        """Of values of rows, and of truncates. SinkRefused, as above."""
-        return _find_envelope(source, shape.relation, hash_columns(shape.columns))
+def find_envelope_schema(source: SourceInfo, shape: Shape) -> RecordSchema:
+    """Of values of rows, and of truncates. SinkRefused, as above."""
+    return _find_envelope_schema(source, shape.relation, hash_columns(shape.columns))
 
-    def find_message(self, source: SourceInfo) -> tuple[RecordSchema, RecordSchema]:
-        """Of keys and values of logical messages."""
-        return _describe(make_message_key_schema(source)), _describe(make_message_schema(source))
 
-    def find_transaction(self) -> tuple[RecordSchema, RecordSchema]:
-        """Of keys and values of records that say where transactions begin and end."""
-        return _describe(make_transaction_key_schema()), _describe(make_transaction_schema())
+@lru_cache
+def find_message_schemas(source: SourceInfo) -> tuple[RecordSchema, RecordSchema]:
+    """Of keys and values of logical messages."""
+    return _describe(make_message_key_schema(source)), _describe(make_message_schema(source))
+
+
+@cache
+def find_transaction_schemas() -> tuple[RecordSchema, RecordSchema]:
+    """Of keys and values of records that say where transactions begin and end."""
+    return _describe(make_transaction_key_schema()), _describe(make_transaction_schema())
 
 
 @lru_cache(_REMEMBERED_SCHEMAS)
-def _find_key(server: str, relation: Relation, columns: HashedColumns, key: tuple[int, ...]) -> RecordSchema:
+def _find_key_schema(server: str, relation: Relation, columns: HashedColumns, key: tuple[int, ...]) -> RecordSchema:
     return _describe(make_key_schema(server, relation, columns.value, key))
 
 
 @lru_cache(_REMEMBERED_SCHEMAS)
-def _find_envelope(source: SourceInfo, relation: Relation, columns: HashedColumns) -> RecordSchema:
+def _find_envelope_schema(source: SourceInfo, relation: Relation, columns: HashedColumns) -> RecordSchema:
     return _describe(make_envelope_schema(source, relation, columns.value))
 
 

@@ -23,13 +23,13 @@ from psql_streamer.events.binlog_names import (
     render_gtids,
     render_server_ids,
 )
+from psql_streamer.events.debezium.source import render_snapshot_words
 from psql_streamer.events.digits import to_digits
 from psql_streamer.events.format import OneRow
 from psql_streamer.events.json.json_text import Piece, join
 from psql_streamer.events.json.objects import WrittenByColumn
 from psql_streamer.events.per_transaction import Fragment, cache_per_transaction
 from psql_streamer.events.rows import Rows
-from psql_streamer.events.source_fields import choose_snapshot_word
 from psql_streamer.model import MARIADB, MYSQL, POSTGRESQL, Batch, Index, ReplicationOrigin, RowOp
 
 _NULL_TEXT = pa.scalar(NULL, pa.binary())
@@ -74,10 +74,7 @@ class SourceRecords(ABC):
 
     @cache_per_transaction
     def _snapshots(self) -> pa.Array:
-        of = self._batch.transactions.snapshots
-        words = {tx: _encode_snapshot_word(choose_snapshot_word(snapshot)) for tx, snapshot in of.items()}
-        count = len(self._batch.transactions)
-        return pa.array([words.get(tx, _encode_snapshot_word(b"true")) for tx in range(count)], pa.binary())
+        return encode_texts(render_snapshot_words(self._batch.transactions), _FIRST)
 
     def _encode_snapshots(self, rows: Rows) -> Fragment:
         return self._snapshots.take(rows.tx) if rows.of_snapshot or rows.op is RowOp.READ else _NO_SNAPSHOT
@@ -189,11 +186,7 @@ def _encode_fine_times(moment: int) -> bytes:
     return VALUE + encode_long(moment) + VALUE + encode_long(moment * 1000)
 
 
-def _encode_snapshot_word(word: bytes) -> bytes:
-    return _FIRST + encode_text(word)
-
-
-_NO_SNAPSHOT = _encode_snapshot_word(b"false")
+_NO_SNAPSHOT = _FIRST + encode_text(b"false")
 _NO_ORIGIN = NULL + NULL
 
 

@@ -95,7 +95,7 @@ class SourceBlock(ABC):
 
     @cache_per_transaction
     def _snapshots(self) -> pa.Array:
-        return _render_snapshot_words(self._batch.transactions)
+        return render_snapshot_words(self._batch.transactions)
 
     def _render_snapshots(self, rows: Rows) -> Fragment:
         """What `snapshot` is of each row's event."""
@@ -109,6 +109,14 @@ class SourceBlock(ABC):
 def render_fine_times_of_one(moment: int) -> bytes:
     """`,"ts_us":1000,"ts_ns":1000000` of a moment in microseconds."""
     return b',"ts_us":%d,"ts_ns":%d' % (moment, moment * 1000)
+
+
+def render_snapshot_words(of: Transactions) -> pa.Array:
+    """Of what stands for the transaction of a snapshot's rows. READ rows of sources that name no snapshots are all of
+    one.
+    """
+    words = {tx: choose_snapshot_word(snapshot) for tx, snapshot in of.snapshots.items()}
+    return pa.array([words.get(tx, b"true") for tx in range(len(of))], pa.binary())
 
 
 def make_source_block(batch: Batch) -> SourceBlock:
@@ -360,14 +368,6 @@ def _render_fine_times(micros: NDArray[np.int64]) -> pa.Array:
 @lru_cache(maxsize=1 << 15)
 def _render_names(schema: str, table: str) -> bytes:
     return b',"schema":%s,"table":%s' % (render_name(schema), render_name(table))
-
-
-def _render_snapshot_words(of: Transactions) -> pa.Array:
-    """Of what stands for the transaction of a snapshot's rows. READ rows of sources that name no snapshots are all of
-    one.
-    """
-    words = {tx: choose_snapshot_word(snapshot) for tx, snapshot in of.snapshots.items()}
-    return pa.array([words.get(tx, b"true") for tx in range(len(of))], pa.binary())
 
 
 def _render_origin(origin: ReplicationOrigin | None) -> bytes:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from psql_streamer import batching
 from psql_streamer.binary_columns import measure_bytes, read_offsets
-from psql_streamer.cells import OfShapes, Shape, Tuples
+from psql_streamer.cells import Shape, Tuples
+from psql_streamer.events.column_numbers import ColumnNumbers
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import Render
 from psql_streamer.events.json.values import OF_ONE, select_plain_renders
@@ -27,7 +28,6 @@ from psql_streamer.events.rows import Cells, Mask, Rows
 from psql_streamer.few_rows import ABSENT, RowCells
 from psql_streamer.growing import GrowingArray
 from psql_streamer.model import Column, Index
-from psql_streamer.pgtypes.descriptions import HashedColumns, hash_columns
 from psql_streamer.picked_values import PickedValues
 
 Marker: TypeAlias = Callable[[Column], bytes]
@@ -38,9 +38,6 @@ Lost: TypeAlias = Callable[[Index], None]
 
 One: TypeAlias = Callable[[bytes], bytes | None]
 """Writes one text form as JSON; None for what the type has no JSON for."""
-
-_MOST_COLUMNS = 1 << 17
-"""Columns that are numbered at a time; behind this many all are forgotten, and numbered anew."""
 
 _Changed: TypeAlias = tuple[Index, pa.Array]
 """Cells, and what stands in place of their values."""
@@ -93,12 +90,10 @@ class Objects:
 
     def __init__(self, render: Callable[[Column], Render], one: Callable[[Column], One | None] | None = None) -> None:
         self._render = render
-        self._one = one or (lambda column: OF_ONE.get(render(column)))
-        self._firsts = OfShapes(self._look_up_first)
-        self._equal: dict[HashedColumns, int] = {}
+        self._one = one
+        self._numbers = ColumnNumbers(self._add, self._forget)
         self._known = _Numbered()
         self._renders: dict[Render, int] = {}
-        self._most = _MOST_COLUMNS
 
     def write(self, cells: Cells, rows: Rows, marker: Marker | None = None, lost: Lost | None = None) -> pa.Array:
         """`{"id":1,"name":"x"}` of every row; what its tuple lacks is left out."""
@@ -115,20 +110,8 @@ class Objects:
 
     def _number_shapes(self, shapes: Sequence[Shape]) -> tuple[_Numbered, Sequence[int]]:
         """All columns that are known, and for each shape the number of its first one."""
-        firsts = self._firsts.make_each(shapes)
-        if len(self._known.names) > self._most:
-            self._forget()
-            firsts = self._firsts.make_each(shapes)
-            self._most = max(_MOST_COLUMNS, 2 * len(self._known.names))  # those in use are not forgotten each time
+        firsts = self._numbers.number_shapes(shapes)
         return self._known, firsts
-
-    def _look_up_first(self, shape: Shape) -> int:
-        """The number of the first of a relation's columns; the others follow."""
-        alike = hash_columns(shape.columns)
-        first = self._equal.get(alike)
-        if first is None:
-            first = self._equal[alike] = self._add(shape.columns)
-        return first
 
     def _add(self, columns: tuple[Column, ...]) -> int:
         first = len(self._known.names)
@@ -139,13 +122,11 @@ class Objects:
                 self._known.renders.append(render)
             self._known.kinds.append(kind)
             self._known.names.append(json_text.render_name(column.name))
-            self._known.of_one.append(self._one(column))
+            self._known.of_one.append(OF_ONE.get(render) if self._one is None else self._one(column))
         return first
 
     def _forget(self) -> None:
-        self._equal.clear()
         self._renders.clear()
-        self._firsts = OfShapes(self._look_up_first)
         self._known = _Numbered()
 
 
