@@ -173,7 +173,7 @@ def test_the_members_of_a_document_keep_their_names_and_their_types() -> None:
     [
         ("jsonb", "9" * 5000),
         ("jsonb", '{"n": [-1' + "0" * 5000 + "]}"),
-        ("json", "1e1" + "0" * 5000),
+        ("json", "9" * 30 + "e1" + "0" * 5000),
         ("numeric", "9" * 5000),
         ("numrange", "[1," + "9" * 5000 + ")"),
         ("text", "9" * 5000),
