@@ -24,6 +24,8 @@ class RegistryServer:
         self.asked: list[str] = []
         self.posted: list[Any] = []
         self.logins: list[str | None] = []
+        self.connections = 0
+        self.hangs_up = False
         self.answers: dict[str, Any] = {"/schemas/types": ["AVRO", "JSON", "PROTOBUF"]}
         self.fault: Callable[[], tuple[int, Any]] | None = None
 
@@ -51,6 +53,15 @@ def registry_server(
     """One that runs."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # connections stay open
+        disable_nagle_algorithm = (
+            True  # or the body waits until the headers are acknowledged
+        )
+
+        def setup(self) -> None:
+            super().setup()
+            registry.connections += 1
+
         def do_GET(self) -> None:
             self.reply(self.path)
 
@@ -65,6 +76,7 @@ def registry_server(
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+            self.close_connection = registry.hangs_up  # without a word of it in the answer
 
         def log_message(self, *_: object) -> None:
             pass

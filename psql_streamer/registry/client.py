@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import socket
 import ssl
-import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 from urllib.parse import SplitResult
 
+from psql_streamer.registry.connection import AnswerTooLargeError, Question, RegistryConnection
 from psql_streamer.registry.errors import (
     DeclinedError,
     MissingSchemaError,
@@ -22,11 +21,6 @@ from psql_streamer.registry.errors import (
 )
 from psql_streamer.registry.options import RegistryOptions
 from psql_streamer.registry.quoting import quote_words
-
-_MOST_ANSWER_BYTES = 32 << 20
-"""Of an answer."""
-
-_PIECE_BYTES = 1 << 16
 
 _MISSING = range(40400, 40500)
 """Error codes that registries give with the status 404. A proxy, or a registry at another path, gives none."""
@@ -56,19 +50,20 @@ def accept_any(_: Mapping[str, Any]) -> None:
 class RegistryClient:
     """Asks the servers in turns, beginning with the one that answered last. For one thread.
 
-    answers: how many there were. last_answered: the URL of the server that gave the last one that was of use.
+    Its connection stays open as long as the client is there. answers: how many there were. last_answered: the URL of
+    the server that gave the last one that was of use.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
         self.answers = 0
         self.last_answered = ""
         self._interrupted = False
-        self._connection: http.client.HTTPConnection | None = None
         self._options = options
-        self._timeout = options.timeout
         self._addresses = list(options.addresses)
         self._headers = _make_headers(options)
-        self._tls = _make_tls_context(options) if any(url.scheme == "https" for url in options.addresses) else None
+        tls = _make_tls_context(options) if any(url.scheme == "https" for url in options.addresses) else None
+        self._connection = RegistryConnection(options.timeout, tls)
+        weakref.finalize(self, self._connection.close)
 
     def get(self, path: str) -> Mapping[str, Any]:
         """The object that the registry has at a path. Raises RegistryError, or MissingSchemaError if no server that
@@ -83,10 +78,7 @@ class RegistryClient:
     def interrupt(self) -> None:
         """Make what is being asked, and all that is asked later, raise RegistryUnavailable. From any thread."""
         self._interrupted = True
-        sock = getattr(self._connection, "sock", None)
-        if sock is not None:
-            with suppress(OSError):  # it may be closed meanwhile
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of a TLS socket would end TLS in this thread
+        self._connection.interrupt()
 
     def _ask_in_turns(self, path: str, content: bytes | None, require: Require) -> Mapping[str, Any]:
         problems = []
@@ -159,30 +151,19 @@ class RegistryClient:
         return found
 
     def _exchange(self, address: SplitResult, path: str, content: bytes | None) -> tuple[int, bytes]:
-        connection = self._connection = self._connect(address)
-        method, headers = ("GET", {}) if content is None else ("POST", {"Content-Type": CONTENT_TYPE})
+        method, more = ("GET", {}) if content is None else ("POST", {"Content-Type": CONTENT_TYPE})
         try:
-            connection.request(method, address.path + path, content, self._headers | headers)
-            response = connection.getresponse()
-            return response.status, _read(response, time.monotonic() + self._timeout)
+            return self._connection.ask(address, Question(method, path, content, self._headers | more))
         except (OSError, http.client.HTTPException) as error:
             raise UnusableAnswerError(_describe_error(error)) from None
-        finally:
-            self._connection = None
-            connection.close()
-
-    def _connect(self, address: SplitResult) -> http.client.HTTPConnection:
-        host = address.hostname or ""
-        if address.scheme == "https":
-            return http.client.HTTPSConnection(host, address.port, timeout=self._timeout, context=self._tls)
-        return http.client.HTTPConnection(host, address.port, timeout=self._timeout)
+        except AnswerTooLargeError as error:
+            raise UnusableAnswerError(str(error)) from None
 
 
 def _make_headers(options: RegistryOptions) -> dict[str, str]:
     headers = {
         "Accept": f"{CONTENT_TYPE}, application/json",
         "User-Agent": "psql-streamer",
-        "Connection": "close",
     }
     token = options.token.get_secret_value()
     if token:
@@ -207,20 +188,6 @@ def _make_tls_context(options: RegistryOptions) -> ssl.SSLContext:
             "look at ca, certificate and key: files in the form PEM, and a key without a password",
         ) from None
     return context
-
-
-def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """All of the answer. A server that sends a byte now and then is as good as silent."""
-    pieces = []
-    size = 0
-    while piece := response.read1(_PIECE_BYTES):
-        pieces.append(piece)
-        size += len(piece)
-        if size > _MOST_ANSWER_BYTES:
-            raise UnusableAnswerError(f"its answer has more than {_MOST_ANSWER_BYTES >> 20} MB")
-        if time.monotonic() > deadline:
-            raise TimeoutError("its answer takes too long")
-    return b"".join(pieces)
 
 
 def _describe_error(error: Exception) -> str:
