@@ -19,9 +19,7 @@ def running_registry() -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # connections stay open
-        disable_nagle_algorithm = (
-            True  # or the body waits until the headers are acknowledged
-        )
+        disable_nagle_algorithm = True  # or the body waits until the headers are acknowledged
 
         def do_GET(self) -> None:
             self._reply(404, {"error_code": 40401, "message": "Subject not found"})

@@ -54,9 +54,7 @@ def registry_server(
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # connections stay open
-        disable_nagle_algorithm = (
-            True  # or the body waits until the headers are acknowledged
-        )
+        disable_nagle_algorithm = True  # or the body waits until the headers are acknowledged
 
         def setup(self) -> None:
             super().setup()
