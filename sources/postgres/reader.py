@@ -1,8 +1,7 @@
-"""The reader process: takes a replication stream off the server and hands it on in blocks.
+"""A session of the reader process: takes a replication stream off the server and hands it on in blocks.
 
-It is a process of its own so that answering keepalives and emptying the socket never wait for the interpreter that
-decodes and delivers; it imports no numpy and no Arrow, and ends when its parent does. Its argument is the number of the
-file descriptor of its end of a socket pair.
+It is in a process of its own so that answering keepalives and emptying the socket never wait for the interpreter that
+decodes and delivers; it imports no numpy and no Arrow. Sources of one service share the process (reader_program.py).
 
 Parent to reader: one JSON line (Settings), then commands of 9 bytes: a letter and a number.
 Reader to parent: messages with a letter and an int64 length.
@@ -13,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import json
 import select
-import signal
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -54,6 +53,7 @@ DISCONNECT_IF_UNREAD = b"R"  # the same if it was for so many ms: a server that 
 QUIT = b"Q"
 
 # Messages.
+TAKEN = b"T"  # the process has taken the session; the length is 0
 STARTED = b"S"  # JSON: the process ID of the walsender, and when it began
 BLOCK_READY = b"B"  # LSN received and the number of frames (BLOCK), the frames' offsets (uint32 each), the frames
 FAILED = b"E"  # JSON: class name, what, remedy
@@ -89,26 +89,39 @@ class Settings:
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
-def main(arguments: list[str]) -> int:
-    """Run until the parent hangs up or asks to quit, or the stream fails (which is reported)."""
-    # A terminal's Ctrl-C and a service manager's SIGTERM reach the whole group; the parent decides when we end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    parent = socket.socket(fileno=int(arguments[0]))
-    settings = _read_settings(parent)
-    remember_file(None if settings.config_file is None else Path(settings.config_file))
-    try:
-        connection = connect(settings.dsn, settings.timeout, settings.application_name)
-        walsender = _look_at_server(connection, settings)
-        command = start_command(settings.slot, settings.lsn, settings.publications)
-        stream = open_stream(connection, command, time.monotonic() + 60)
+def serve(parent: socket.socket, connected: Callable[[int], None]) -> None:
+    """Run until the parent hangs up or asks to quit, or the stream fails (which is reported).
+
+    connected: gets the file descriptor of the connection to the server, as soon as there is one.
+    """
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        parent.sendall(MESSAGE.pack(TAKEN, 0))
+        try:
+            settings = _read_settings(parent)
+            remember_file(None if settings.config_file is None else Path(settings.config_file))
+            connection = connect(settings.dsn, settings.timeout, settings.application_name)
+            connected(connection.fileno())
+            with contextlib.closing(connection):
+                _serve_connection(parent, connection, settings)
+        except (SourceError, ProtocolError) as error:
+            _report(parent, error)
+
+
+def _serve_connection(parent: socket.socket, connection: Walsender, settings: Settings) -> None:
+    walsender = _look_at_server(connection, settings)
+    command = start_command(settings.slot, settings.lsn, settings.publications)
+    _require_parent(parent)
+    stream = open_stream(connection, command, time.monotonic() + 60)
+    with contextlib.closing(stream):
         _Reader(parent, stream, settings, walsender).run()
-    except (SourceError, ProtocolError) as error:
-        _report(parent, error)
-        return 1
-    except (BrokenPipeError, ConnectionResetError):
-        return 0
-    return 0
+
+
+def _require_parent(parent: socket.socket) -> None:
+    """BrokenPipeError when it has hung up: the slot is for whoever comes next."""
+    hung_up = select.poll()
+    hung_up.register(parent, 0)  # poll(2) tells of POLLHUP whatever is asked for
+    if hung_up.poll(0):
+        raise BrokenPipeError
 
 
 def _look_at_server(connection: Walsender, settings: Settings) -> tuple[int, str]:
@@ -300,7 +313,7 @@ def _read_settings(parent: socket.socket) -> Settings:
     while not line.endswith(b"\n"):
         piece = parent.recv(1)
         if not piece:
-            raise SystemExit(0)
+            raise BrokenPipeError
         line += piece
     return Settings(**json.loads(line))
 

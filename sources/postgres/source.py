@@ -38,7 +38,7 @@ from sources.postgres.positions import check_position, make_gap_error, require_n
 from sources.postgres.primary_keys import PrimaryKeys
 from sources.postgres.published_tables import list_published_tables
 from sources.postgres.reader import CONFIRM, DISCONNECT_IF_FULL, DISCONNECT_IF_UNREAD, REQUEST_BLOCK, Settings
-from sources.postgres.reader_process import ReaderProcess
+from sources.postgres.reader_session import ReaderSession
 from sources.postgres.replication import Identity, Walsender, connect, set_failover
 from sources.postgres.server_errors import ObjectMissing, WalMissing, from_psycopg2
 from sources.postgres.server_of_stream import ServerOfStream
@@ -92,7 +92,7 @@ class PostgresSource(Source):
         self._snapshots = Snapshots(name, options, self._catalog, self._types)
         self._keyless: KeylessTables | None = None
         self._shapes: dict[int, Relation] = {}
-        self._reader: ReaderProcess | None = None
+        self._reader: ReaderSession | None = None
         self._decoder: Decoder | None = None
         self._identity, self._was_standby = Identity("", 0, ""), False
         self._given, self._read_to = Lsn(0), Lsn(0)  # of the last batch with changes, and of the last one
@@ -310,7 +310,7 @@ class PostgresSource(Source):
             "keys_in_doubt": self._keys_in_doubt,
         }
 
-    def _read_next(self, reader: ReaderProcess, decoder: Decoder) -> Batch:
+    def _read_next(self, reader: ReaderSession, decoder: Decoder) -> Batch:
         block = reader.receive_block()
         received_at, self._asked_at = time.monotonic(), None
         if block.received > self._received:
@@ -330,11 +330,11 @@ class PostgresSource(Source):
         self._given, self._read_to = self._given if batch.idle else find_given(there), there.lsn
         return replace(batch, position=stamp_given(position, self._given))
 
-    def _wait_for_stream(self, reader: ReaderProcess, timeout: float) -> bool:
+    def _wait_for_stream(self, reader: ReaderSession, timeout: float) -> bool:
         """Whether a block is there. Rows of a snapshot end the wait, but not at once where the stream goes on: the
         reader was asked just now, so that its block has all that came while the sink wrote.
         """
-        streams: list[ReaderProcess | Snapshots] = [reader, self._snapshots]
+        streams: list[ReaderSession | Snapshots] = [reader, self._snapshots]
         ready = select.select(streams, [], [], timeout)[0]
         is_there = reader in ready
         if ready and not is_there and self._stream_goes_on:
@@ -518,8 +518,8 @@ class PostgresSource(Source):
 
     # The reader process.
 
-    def _spawn(self, resume: WalPosition, slot: Slot) -> ReaderProcess:
-        return ReaderProcess(
+    def _spawn(self, resume: WalPosition, slot: Slot) -> ReaderSession:
+        return ReaderSession(
             Settings(
                 dsn=self._settings.connection_string,
                 slot=slot.name,

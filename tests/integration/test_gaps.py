@@ -14,7 +14,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import PositionRefused, SourceError, SourceUnavailable
 from psql_streamer.model import Position
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState
-from sources.postgres.reader_process import ReaderProcess
+from sources.postgres.reader_session import ReaderSession
 from sources.postgres.source import PostgresSource
 from tests.database import Database, fresh_database
 from tests.integration.test_snapshot_races import Consumer, snapshotting
@@ -102,7 +102,7 @@ def test_a_slot_that_somebody_moves_between_the_look_at_it_and_the_stream_hides_
     source = snapshotting(database)
     spawn = PostgresSource._spawn
 
-    def spawn_late(self: PostgresSource, *arguments: Any) -> ReaderProcess:
+    def spawn_late(self: PostgresSource, *arguments: Any) -> ReaderSession:
         _advance_slot(database, "s_postgres")
         return spawn(self, *arguments)
 

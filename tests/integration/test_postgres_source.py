@@ -25,7 +25,7 @@ from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import pipeline
 from sources.postgres import server_watch
 from sources.postgres import source as postgres_source
-from sources.postgres.reader_process import ReaderProcess
+from sources.postgres.reader_session import ReaderSession
 from tests.database import Database, fresh_database
 from tests.source_at_work import (
     confirmed_flush_lsn,
@@ -255,7 +255,7 @@ def test_the_session_that_streams_is_the_one_whose_cluster_is_looked_at(
         source.read_stream_identity()
         spawn = source._spawn
 
-        def spawn_elsewhere(*arguments: Any) -> ReaderProcess:
+        def spawn_elsewhere(*arguments: Any) -> ReaderSession:
             """What was asked before was asked of the right one."""
             proxy.target = own_postgres.port
             return spawn(*arguments)
@@ -770,7 +770,7 @@ def test_a_start_that_is_given_up_says_what_it_waited_for(shop: Database, monkey
     source.read_stream_identity()
     spawn = source._spawn
 
-    def spawn_and_give_up(*arguments: Any) -> ReaderProcess:
+    def spawn_and_give_up(*arguments: Any) -> ReaderSession:
         reader = spawn(*arguments)
         reader.interrupt()
         return reader
