@@ -1,7 +1,8 @@
 """Which changes stay, by the images that a rule let pass.
 
-A change is dropped when its new image is (a delete: its old one), and an old image goes with its change. A key that an
-update left is gone all the same: where the old image stays and the new one does not, a changed key is a delete.
+A change is dropped when its new image is (a delete: its old one), and an old image goes with its change. An update
+whose old image stays and whose new one does not is a delete: that of a key that it left in any case, and that of a row
+that it took out of a filter if the rule does not keep it (onLeave).
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Kept:
     part: NDArray[np.void] | None = None
 
     @classmethod
-    def from_images(cls, changes: Changes, images: Index, splits: Callable[[], bool]) -> Kept:
-        """images: sorted, those of the result, each once. splits: whether the rule is there to make several rows of
-        one, of which an update may leave none.
+    def from_images(cls, changes: Changes, images: Index, deletes: Callable[[], bool]) -> Kept:
+        """images: sorted, those of the result, each once. deletes: whether a row is gone of which an update leaves
+        nothing; asked for where it matters.
         """
         new = int(np.searchsorted(images, len(changes.after)))
         after_rows = changes.after.rows[images[:new]]
@@ -49,8 +50,8 @@ class Kept:
         stays = np.zeros(len(changes), np.bool_)
         stays[after_rows] = True
         left = before_rows[(op[before_rows] == RowOp.UPDATE) & ~stays[before_rows]]
-        gone = left[find_changed_keys(changes, left)]
-        op[left if len(gone) < len(left) and splits() else gone] = RowOp.DELETE
+        if len(left):
+            op[left if deletes() else left[find_changed_keys(changes, left)]] = RowOp.DELETE
         stays[before_rows[op[before_rows] == RowOp.DELETE]] = True
         with_row = stays[before_rows]
         number = np.cumsum(stays) - 1

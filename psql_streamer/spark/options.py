@@ -22,6 +22,9 @@ OnError: TypeAlias = Literal["stop", "dead-letter", "null"]
 """What becomes of a row that a rule cannot take: it stops the pipeline, is put aside, or goes out without what could
 not be computed."""
 
+OnLeave: TypeAlias = Literal["delete", "keep"]
+"""What becomes of a row that an update takes out of a rule's filter: it is deleted, or consumers keep it as it was."""
+
 MaskMethod: TypeAlias = Literal["hash", "partial", "null", "constant", "tokenise"]
 
 NEED_SECRET: frozenset[MaskMethod] = frozenset({"hash", "tokenise"})
@@ -100,6 +103,7 @@ class TableRule(PartOptions):
     function: "module:function" that takes and gives a DataFrame.
     mask_secret: goes into what `hash` and `tokenise` give; None: what [spark] says.
     on_error: what becomes of a row that the rule cannot take; None: what [spark] says.
+    on_leave: what becomes of a row whose update does not pass the rule any more, where the old row did.
     sinks: those that it is for; none: all.
     optional: the rule may fit no table yet, and some of its tables may lack columns that a step names.
     """
@@ -113,6 +117,7 @@ class TableRule(PartOptions):
     function: Annotated[str, _FUNCTION] | None = None
     mask_secret: Secret | None = Field(default=None, repr=False)
     on_error: OnError | None = None
+    on_leave: OnLeave = "delete"
     sinks: Sinks = ()
     optional: bool = False
 

@@ -66,8 +66,9 @@ def number_keys(keys: pa.Array) -> Index:
     return found
 
 
-def pair(changes: Changes, elements: Elements, splits: bool) -> Kept:
-    """The rows that the elements are. splits: whether an old part without a new one has gone where there is one of it.
+def pair(changes: Changes, elements: Elements, splits: bool, deletes: bool) -> Kept:
+    """The rows that the elements are. splits: whether the rule is there to make several rows of one. deletes:
+    whether an old part without a new one has gone where there is one of it, also if the rule is not.
 
     The rows of a change stand together, in the order of their numbers.
     """
@@ -75,7 +76,7 @@ def pair(changes: Changes, elements: Elements, splits: bool) -> Kept:
     after_row = changes.after.rows[elements.images[:new]]
     before_row = changes.before.rows[elements.images[new:] - len(changes.after)]
     old_of = _pair_elements(changes, elements, new, after_row, before_row)
-    gone = _find_gone(changes, old_of, after_row, before_row, splits)
+    gone = _find_gone(changes, old_of, after_row, before_row, splits or deletes)
     rows = np.concatenate((after_row, before_row[gone]))
     op = np.concatenate((changes.op[after_row], np.full(len(gone), RowOp.DELETE, np.uint8)))
     op[: len(after_row)][_find_added(changes, old_of, after_row, before_row, splits)] = RowOp.INSERT
@@ -134,11 +135,11 @@ def _find_distinct_rows(row: Index, key: Index, rows: int) -> Mask:
     return found
 
 
-def _find_gone(changes: Changes, old_of: Index, after_row: Index, before_row: Index, splits: bool) -> Index:
+def _find_gone(changes: Changes, old_of: Index, after_row: Index, before_row: Index, deletes: bool) -> Index:
     """The old elements that are rows of their own: of deletes, and parts that an update does not have any more."""
     lonely = np.ones(len(before_row), np.bool_)
     lonely[old_of[old_of >= 0]] = False
-    if not splits:
+    if not deletes:
         single = np.bincount(before_row, minlength=len(changes)) == 1
         single &= np.bincount(after_row, minlength=len(changes)) == 0
         single &= changes.op == RowOp.UPDATE

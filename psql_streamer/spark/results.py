@@ -30,6 +30,7 @@ from psql_streamer.spark.result_columns import Given, Survivor
 from psql_streamer.spark.result_fields import Kind, find_computed_key, find_source
 from psql_streamer.spark.result_rows import Came, Result, order_rows, refuse_rows
 from psql_streamer.spark.row_tracking import Lineage
+from psql_streamer.spark.rules import Rule
 from psql_streamer.spark.splitting import UNKNOWN, Splitting
 
 LET_PASS = (
@@ -50,7 +51,12 @@ class Received:
 
 
 def receive(
-    sent: Sent, lineage: Lineage, result: Result, where: str, splitting: Callable[[], Splitting] = lambda: UNKNOWN
+    sent: Sent,
+    lineage: Lineage,
+    result: Result,
+    rule: Rule,
+    where: str,
+    splitting: Callable[[], Splitting] = lambda: UNKNOWN,
 ) -> Received:
     """The changes that a rule's result stands for.
 
@@ -70,7 +76,7 @@ def receive(
     said = read_directions(directions, len(images), where)
     if said.addresses is not None:
         refuse_rows(sent, images, find_refused(said.addresses), where)
-    kept = _make_kept(given, came, survivors, said, splitting)
+    kept = _make_kept(given, came, survivors, said, rule, splitting)
     if kept.rows.size == 0:
         return Received(None, images)
     alone = given.find_alone(kept.after[~np.isin(kept.after_rows, kept.before_rows)]) if sent.lacking.absent else None
@@ -185,16 +191,21 @@ def _refuse_lost_keys(given: Given, field: Field, survivor: Survivor, where: str
 
 
 def _make_kept(
-    given: Given, came: Came, survivors: Sequence[Survivor], said: Directed, splitting: Callable[[], Splitting]
+    given: Given,
+    came: Came,
+    survivors: Sequence[Survivor],
+    said: Directed,
+    rule: Rule,
+    splitting: Callable[[], Splitting],
 ) -> Kept:
     """Which rows stay, and which parts they are."""
-    changes = given.sent.changes
+    changes, deletes = given.sent.changes, rule.on_leave == "delete"
     if came.numbers is None:
-        return Kept.from_images(changes, given.images, lambda: splitting().splits)
+        return Kept.from_images(changes, given.images, lambda: deletes or splitting().splits)
     numbers = np.zeros(len(given.images), np.int64)
     numbers[~given.put_back] = came.numbers
     keys = number_keys(_compute_part_keys(survivors, said, len(given.images)))
-    return pair(changes, Elements(given.images, numbers, keys), came.by_rule or splitting().splits)
+    return pair(changes, Elements(given.images, numbers, keys), came.by_rule or splitting().splits, deletes)
 
 
 def _compute_part_keys(survivors: Sequence[Survivor], said: Directed, elements: int) -> pa.Array:

@@ -15,7 +15,7 @@ from psql_streamer.model import Relation
 from psql_streamer.spark.failures import describe_pyspark_error, is_of_pyspark
 from psql_streamer.spark.masking import make_masking
 from psql_streamer.spark.metadata import RECORD_HEADERS
-from psql_streamer.spark.options import OnError, TableRule
+from psql_streamer.spark.options import OnError, OnLeave, TableRule
 from psql_streamer.spark.row_by_row import names_a_moment
 from psql_streamer.spark.steps import Steps
 from psql_streamer.spark.stopped import is_stopped
@@ -43,8 +43,8 @@ Value = TypeVar("Value")
 class Rule:
     """A rule, ready to run: its steps, then its query, then its function.
 
-    name: its key in [spark.tables]. on_error: what becomes of a row that it cannot take. sinks: those that it is for;
-    none: all.
+    name: its key in [spark.tables]. on_error: what becomes of a row that it cannot take. on_leave: and of one that an
+    update takes out of it. sinks: those that it is for; none: all.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Rule:
     steps: Steps = field(default_factory=Steps)
     on_error: OnError = "stop"
     sinks: tuple[str, ...] = ()
+    on_leave: OnLeave = "delete"
 
     @property
     def shown(self) -> str:
@@ -198,7 +199,7 @@ def _make_rule(name: str, options: TableRule, on_error: OnError, mask_secret: st
         where=options.where,
         lenient=options.optional,
     )
-    return Rule(name, options.sql, function, steps, options.on_error or on_error, options.sinks)
+    return Rule(name, options.sql, function, steps, options.on_error or on_error, options.sinks, options.on_leave)
 
 
 def _import_function(rule: str, path: str) -> Callable[[DataFrame], DataFrame]:

@@ -112,7 +112,9 @@ class Runner:
         arrays[at] = pa.array(sent.row_ids)
         computed = [field.name for place, field in enumerate(lineage.fields) if field.source is None and place != at]
         _refuse_null_key(job, sent, lineage, computed)
-        received = receive(sent, lineage, Result(pa.Table.from_arrays(arrays, names=lineage.names)), job.where)
+        received = receive(
+            sent, lineage, Result(pa.Table.from_arrays(arrays, names=lineage.names)), job.rule, job.where
+        )
         return received.changes, computed
 
     def analyse_rule(self, job: Job) -> tuple[Sent, Lineage, Splitting]:
@@ -204,7 +206,7 @@ class Runner:
         result: Result,
         splitting: Callable[[], Splitting] = lambda: UNKNOWN,
     ) -> Changes | None:
-        received = receive(sent, lineage, result, job.where, splitting)
+        received = receive(sent, lineage, result, job.rule, job.where, splitting)
         self.telling.tell_of_unaddressed(job, received.unaddressed)
         self.telling.tell_of_left_out(job, sent, self.planner.named.get((job.rule.name, sent.shape), {}))
         self.telling.tell_of_unknown(job, sent, lineage.facts, received.images)
@@ -235,7 +237,7 @@ class Runner:
                 failed.setdefault(place, np.zeros(len(job.changes), np.bool_))[mine] = True
         if job.rule.on_error == "null":
             _refuse_null_key(job, sent, lineage, failed)
-        received = receive(sent, lineage, Result(table.remove_column(behind)), job.where)
+        received = receive(sent, lineage, Result(table.remove_column(behind)), job.rule, job.where)
         return Tolerated(received.changes, failed, values)
 
     def _explain_failure(self, error: Exception, job: Job, sent: Sent) -> HandlerError:

@@ -61,7 +61,7 @@ def told(part: Changes) -> list[tuple[str, list[Any]]]:
 
 
 def test_a_filter_drops_the_row_and_its_old_image(spark: Any) -> None:
-    rule = {"sql": "SELECT * FROM changes WHERE NOT (_op = 'update' AND _image = 'after')"}
+    rule = {"sql": "SELECT * FROM changes WHERE NOT (_op = 'update' AND _image = 'after')", "onLeave": "keep"}
     result = only(spark(orders=rule).handle(batch(shop())))
     assert result.op.tolist() == [INSERT, DELETE, INSERT]
     assert result.batch_order.tolist() == [0, 20, 30]
@@ -129,9 +129,50 @@ def test_an_update_that_takes_a_row_out_of_a_filter_and_changes_its_key_is_a_del
         assert getattr(result, name).tolist() == getattr(given, name).tolist()
 
 
-def test_an_update_that_takes_a_row_out_of_a_filter_and_keeps_its_key_is_dropped(spark: Any) -> None:
+FILTERS: list[dict[str, Any]] = [{"sql": "SELECT * FROM changes WHERE amount > 0"}, {"where": "amount > 0"}]
+
+
+@pytest.mark.behaviour("K11")
+@pytest.mark.parametrize("rule", FILTERS, ids=["query", "step"])
+def test_an_update_that_takes_a_row_out_of_a_filter_is_a_delete(spark: Any, rule: dict[str, Any]) -> None:
+    given = changes(
+        [UPDATE, UPDATE, UPDATE],
+        {0: POOR, 1: RICH, 2: POOR},
+        {0: [b"1", b"5.00", b"ann", None], 1: [b"1", b"5.00", b"ann", None], 2: [b"1", b"-5.00", b"ann", None]},
+    )
+    result = only(spark(orders=rule).handle(batch(given)))
+    assert result.op.tolist() == [DELETE, UPDATE]
+    assert values(result, "amount", "before") == [b"5.00", b"5.00"]
+    assert values(result, "amount", "after") == [b"10.00"]
+    assert result.seq.tolist() == given.seq.tolist()[:2]
+
+
+@pytest.mark.behaviour("K11")
+@pytest.mark.parametrize("rule", FILTERS, ids=["query", "step"])
+def test_a_rule_may_leave_such_a_row_with_consumers(spark: Any, rule: dict[str, Any]) -> None:
     given = changes([UPDATE], {0: POOR}, {0: [b"1", b"5.00", b"ann", None]})
-    assert spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)).changes == ()
+    assert spark(orders=rule | {"onLeave": "keep"}).handle(batch(given)).changes == ()
+
+
+def test_a_row_of_which_the_old_values_are_not_known_is_left_with_consumers(spark: Any) -> None:
+    given = changes([UPDATE], {0: POOR}, {}, identity=BY_KEY)
+    assert spark(orders=FILTERS[0]).handle(batch(given)).changes == ()
+
+
+def test_a_row_that_is_put_aside_is_not_deleted_where_others_leave_the_filter(spark: Any) -> None:
+    rule = {
+        "where": "amount > 0",
+        "sql": "SELECT *, CAST(customer AS INT) AS n FROM changes",
+        "onError": "dead-letter",
+    }
+    given = changes(
+        [UPDATE, UPDATE],
+        {0: [b"1", b"7.00", b"ann", None], 1: [b"2", b"-1.00", b"3", None]},
+        {0: [b"1", b"5.00", b"4", None], 1: [b"2", b"5.00", b"3", None]},
+    )
+    result = spark(orders=rule).handle(batch(given))
+    assert told(only(result)) == [("delete", [b"2"])]
+    assert len(result.rejections) == 1
 
 
 def test_the_delete_of_a_row_that_has_left_a_filter_is_dropped_where_its_old_row_says_so(spark: Any) -> None:
@@ -145,13 +186,14 @@ def test_an_old_row_that_a_filter_never_admitted_is_not_deleted(spark: Any) -> N
     assert spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)).changes == ()
 
 
-def test_without_a_key_there_is_no_old_key_to_delete(spark: Any) -> None:
+def test_a_row_without_a_key_that_leaves_a_filter_is_deleted_unless_it_is_to_be_kept(spark: Any) -> None:
     columns = tuple(replace(one, key=False) for one in ORDERS)
     given = changes([UPDATE], {0: POOR}, {0: [b"9", b"5.00", b"ann", None]}, columns)
-    assert spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)).changes == ()
+    assert spark(orders=FILTERS[0] | {"onLeave": "keep"}).handle(batch(given)).changes == ()
+    assert told(only(spark(orders=FILTERS[0]).handle(batch(given)))) == [("delete", [])]
 
 
-def test_a_toasted_key_that_an_update_left_alone_has_not_changed(spark: Any) -> None:
+def test_a_toasted_key_that_an_update_left_alone_has_not_changed_and_its_row_leaves_a_filter(spark: Any) -> None:
     columns = (column("id", 25, key=True), *ORDERS[1:])
     given = changes(
         [UPDATE],
@@ -161,7 +203,8 @@ def test_a_toasted_key_that_an_update_left_alone_has_not_changed(spark: Any) -> 
         {0: [True]},
         identity=BY_KEY,
     )
-    assert spark(orders={"sql": "SELECT * FROM changes WHERE amount > 0"}).handle(batch(given)).changes == ()
+    assert spark(orders=FILTERS[0] | {"onLeave": "keep"}).handle(batch(given)).changes == ()
+    assert told(only(spark(orders=FILTERS[0]).handle(batch(given)))) == [("delete", [b"key"])]
 
 
 def test_a_condition_that_names_key_only_is_taken_as_it_stands(spark: Any) -> None:

@@ -38,7 +38,7 @@ def kept_of(found: list[tuple[Parts, Parts]], splits: bool = True) -> tuple[Kept
     parts = [*sides[0], *sides[1]]
     at = np.array(images, np.int64)
     keys = number_keys(pa.array([key.encode() for key, _ in parts], pa.binary()))
-    return pair(given_changes, Elements(at, count_up(at), keys), splits), given_changes, parts
+    return pair(given_changes, Elements(at, count_up(at), keys), splits, deletes=False), given_changes, parts
 
 
 def image(parts: list[tuple[str, int]], elements: Any, rows: Any) -> Image:
