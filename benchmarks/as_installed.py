@@ -1,6 +1,7 @@
 """`python -m benchmarks.as_installed ...`: psql-streamer without what is installed here for tests alone.
 
-pyarrow imports pandas as soon as it is there, which takes 48 MB; the service does not depend on it.
+pyarrow imports pandas as soon as it is there, which takes 48 MB, and pyspark gRPC and protobuf. The service depends on
+none of them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from types import ModuleType
 
 from psql_streamer import launcher
 
+_FOR_TESTS = ("pandas", "grpc", "google")
+
 
 class _AsInstalled(PathFinder):
     @classmethod
     def find_spec(
         cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return None if fullname == "pandas" else super().find_spec(fullname, path, target)
+        return None if fullname in _FOR_TESTS else super().find_spec(fullname, path, target)
 
 
 if __name__ == "__main__":

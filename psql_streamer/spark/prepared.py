@@ -224,5 +224,6 @@ def _list_columns(schema: StructType, travels: Sequence[int]) -> Iterator[Any]:
     from pyspark.sql import functions as f
 
     for at, field in enumerate(schema.fields):
-        values = f.col(f"c{at}") if at in travels else f.lit(None).cast(field.dataType)
+        # lit() imports pyspark.testing, with unittest and, where it is installed, protobuf.
+        values = f.col(f"c{at}") if at in travels else f.expr("NULL").cast(field.dataType)
         yield values.alias(field.name, metadata=field.metadata)
