@@ -106,12 +106,13 @@ def _count_open(process: psutil.Process) -> tuple[int, ...]:
 def test_a_frozen_process_is_killed_when_another_source_begins(
     shops: list[Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_session, "_TAKE_SECONDS", 0.5)
     with streaming(shops[0]) as one:
         [process] = _readers()
         process.send_signal(signal.SIGSTOP)
-        with pytest.raises(SourceUnavailable, match=r"the reader process sent nothing for 0\.5 s"), streaming(shops[1]):
-            pass
+        with monkeypatch.context() as impatient:
+            impatient.setattr(reader_session, "_TAKE_SECONDS", 0.5)
+            with pytest.raises(SourceUnavailable, match=r"reader process sent nothing for 0\.5 s"), streaming(shops[1]):
+                pass
         assert not process.is_running()
         with pytest.raises(SourceUnavailable, match="the reader process ended unexpectedly"):
             read_until(one, lambda _: False)
@@ -132,7 +133,7 @@ def test_a_source_that_waits_for_its_server_can_be_stopped_and_disturbs_no_other
         asked, _ = silent.accept()
         began = time.monotonic()
         waiting.close()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         _read_row(one, shops[0], 1)
         assert _readers() == [process]
         asked.close()  # the session may end now
