@@ -28,6 +28,9 @@ _MISSING = range(40400, 40500)
 _DECLINING = (409, 422)
 """With these a registry says what it has against what is posted to it."""
 
+_LEADING = (301, 302, 303, 307, 308)
+"""Redirects. They are not followed: login and schemas go to no server that the configuration does not name."""
+
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 NO_USABLE_ANSWER = "no usable answer from the schema registry"
@@ -133,7 +136,8 @@ class RegistryClient:
             found = None
         if status not in (200, 404) and not declines:
             words = found.get("message") if isinstance(found, dict) else None
-            raise UnusableAnswerError(f"it answers with the status {status}{quote_words(words, self._options)}")
+            leads = ", which leads to another URL" if status in _LEADING else ""
+            raise UnusableAnswerError(f"it answers with the status {status}{leads}{quote_words(words, self._options)}")
         code = found.get("error_code") if isinstance(found, dict) else None
         if status == 404:
             if not isinstance(code, int) or code not in _MISSING:
@@ -195,4 +199,10 @@ def _describe_error(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, ssl.SSLError):
         return f"TLS: {getattr(error, 'verify_message', '') or error.reason or 'the handshake failed'}"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "it closed the connection before it answered"
+    if isinstance(error, http.client.IncompleteRead):
+        return "its answer ends too early"
+    if isinstance(error, http.client.HTTPException):
+        return "its answer is no HTTP"
     return getattr(error, "strerror", None) or type(error).__name__

@@ -40,6 +40,13 @@ def _is_header_text(value: SecretStr) -> SecretStr:
     return value
 
 
+def _is_ascii(value: SecretStr) -> SecretStr:
+    """A token goes into the header as it is, a password as base64."""
+    if not value.get_secret_value().isascii():
+        raise ValueError("has characters that cannot be sent: tokens are ASCII")
+    return value
+
+
 Urls = Annotated[tuple[Annotated[str, AfterValidator(_is_url)], ...], BeforeValidator(_as_list), Field(min_length=1)]
 HiddenText = Annotated[SecretStr, AfterValidator(_is_header_text)]
 
@@ -55,7 +62,7 @@ class RegistryOptions(PartOptions):
     url: Urls
     user: str = ""
     password: HiddenText = Field(default=SecretStr(""), repr=False)
-    token: HiddenText = Field(default=SecretStr(""), repr=False)
+    token: Annotated[HiddenText, AfterValidator(_is_ascii)] = Field(default=SecretStr(""), repr=False)
     ca: str = ""
     certificate: str = ""
     key: str = ""
