@@ -46,6 +46,18 @@ def test_with_both_certificates_there_is_an_answer(
     assert found.get("/schemas/ids/1") == {"schema": '"long"'}
 
 
+@pytest.mark.parametrize(("hangs_up", "connections"), [(False, 1), (True, 3)])
+def test_questions_that_follow_each_other_shake_hands_once_unless_the_server_hangs_up(
+    server: RegistryServer, certificates: dict[str, Certificate], hangs_up: bool, connections: int
+) -> None:
+    server.hangs_up = hangs_up
+    server.add(1, '"long"')
+    own = certificates["client"]
+    asking = client(server, ca=certificates["server"].certificate, certificate=own.certificate, key=own.key)
+    assert [asking.get("/schemas/ids/1") for _ in range(3)] == [{"schema": '"long"'}] * 3
+    assert (len(server.asked), server.connections) == (3, connections)
+
+
 def test_a_server_that_nobody_trusts_gets_no_question(
     server: RegistryServer, certificates: dict[str, Certificate]
 ) -> None:
