@@ -77,8 +77,9 @@ def try_rule(
     events: files that `psql-streamer capture` wrote; changes of other tables in them pass the handlers, too.
     rows: new rows, or what `inserted`, `updated` and `deleted` give, behind the events. types: PostgreSQL's names for
     columns whose type is not that of their values (`numeric(12,2)`). key: the key's columns; `id` if there is one.
-    full: whether the rows' table has REPLICA IDENTITY FULL. sink: its name, where there are several. environ: variables
-    for the configuration, beside those of the process.
+    full: whether the rows' table has REPLICA IDENTITY FULL; else old rows are narrowed to their key, and left out of
+    updates that keep it, as PostgreSQL does. sink: its name, where there are several. environ: variables for the
+    configuration, beside those of the process.
 
     HandlerError, with the service's words, when the rule would stop the service; ConfigError, EventsUnreadable.
     """

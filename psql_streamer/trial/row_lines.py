@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -46,7 +46,7 @@ def inserted(row: Row) -> RowChange:
 def updated(row: Row, before: Row | None = None) -> RowChange:
     """A row as it is after an update; a column that is not there is TOAST that did not change.
 
-    before: the old row, or its key, if the replica identity gives it.
+    before: the old row, or its key. The rule sees of it what the replica identity gives.
     """
     return RowChange("update", before, row)
 
@@ -66,10 +66,11 @@ def render_rows(
     """Lines that `read_lines` takes. types: of columns whose type is not that of their values. key: columns; none: `id`
     if there is one. full: whether the table has REPLICA IDENTITY FULL.
     """
-    changes = [row if isinstance(row, RowChange) else inserted(row) for row in rows]
-    images = [image for change in changes for image in (change.before, change.after) if image is not None]
+    given = [row if isinstance(row, RowChange) else inserted(row) for row in rows]
+    images = [image for change in given for image in (change.before, change.after) if image is not None]
     names = list(dict.fromkeys(name for image in images for name in image))
     keys = key or (["id"] if "id" in names else names[:1])
+    changes = given if full else [_narrow_to_key(change, keys) for change in given]
     schema, dot, name = table.rpartition(".")
     relation = {
         "schema": schema if dot else "public",
@@ -85,6 +86,16 @@ def render_rows(
         ],
     }
     return [json.dumps({"relation": relation}), *(json.dumps(_render_change(change, names)) for change in changes)]
+
+
+def _narrow_to_key(change: RowChange, keys: Sequence[str]) -> RowChange:
+    """Without FULL, PostgreSQL sends of an old row its key, and of that of an update only one that changed."""
+    if change.before is None:
+        return change
+    before = {name: value for name, value in change.before.items() if name in keys}
+    if change.after is not None and all(change.after.get(name, value) == value for name, value in before.items()):
+        return replace(change, before=None)
+    return replace(change, before=before)
 
 
 def _render_change(change: RowChange, names: Sequence[str]) -> dict[str, Any]:

@@ -100,6 +100,28 @@ def test_events_topics_keys_headers_dropped_and_dead_letters_are_plain_python(tr
     assert letter.event["after"]["amount"] == "a secret"
 
 
+@pytest.mark.parametrize(
+    ("full", "outcomes", "deleted_rows"),
+    [
+        (True, ["sent", "sent", "dropped"], [{"id": 1, "status": "paid"}, {"id": 2, "status": "paid"}]),
+        (False, ["dropped", "sent", "sent"], [{"id": 2}, {"id": 1}]),
+    ],
+)
+def test_old_rows_are_those_that_the_replica_identity_gives(
+    tried: Try, full: bool, outcomes: list[str], deleted_rows: list[Any]
+) -> None:
+    rows = [
+        updated({"id": 1, "status": "new"}, before={"id": 1, "status": "paid"}),
+        updated({"id": 3, "status": "new"}, before={"id": 2, "status": "paid"}),
+        deleted({"id": 1, "status": "new"}),
+    ]
+    result = tried('[spark.tables."public.orders"]\nwhere = "status = \'paid\'"\n', rows=rows, full=full)
+    assert result.outcomes == outcomes
+    assert [name["op"] for name in result.headers] == ["delete", "delete"]
+    known = [{name: value for name, value in event["before"].items() if value} for event in result.events]
+    assert known == deleted_rows
+
+
 def test_a_value_of_python_has_the_type_of_postgresql_that_is_its_own(tried: Try) -> None:
     row = {
         "id": 1,
