@@ -104,7 +104,7 @@ def serve(parent: socket.socket, connected: Callable[[int], None]) -> None:
             with contextlib.closing(connection):
                 _serve_connection(parent, connection, settings)
         except (SourceError, ProtocolError) as error:
-            _report(parent, error)
+            report(parent, error)
 
 
 def _serve_connection(parent: socket.socket, connection: Walsender, settings: Settings) -> None:
@@ -159,11 +159,12 @@ class _Reader:
         try:
             while self._running:
                 self._turn()
-        except SourceError:
+        except Exception:  # also one that nobody knows is reported
             self._stream.close()
             # Half a message must not stand before the report of what happened.
             self._parent.setblocking(True)
-            self._parent.sendall(b"".join(self._output))
+            for piece in self._output:
+                self._parent.sendall(piece)
             raise
         with contextlib.suppress(SourceError):
             self._stream.send_status(self._frames.received, self._confirmed)
@@ -318,7 +319,8 @@ def _read_settings(parent: socket.socket) -> Settings:
     return Settings(**json.loads(line))
 
 
-def _report(parent: socket.socket, error: SourceError) -> None:
+def report(parent: socket.socket, error: SourceError | ProtocolError) -> None:
+    """Tell the parent of what ended its session."""
     body = json.dumps([type(error).__name__, error.what, error.remedy]).encode()
     parent.setblocking(True)
     with contextlib.suppress(OSError):

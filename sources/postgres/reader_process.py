@@ -18,6 +18,9 @@ from psql_streamer.errors import SourceUnavailable
 _END_SECONDS = 1.0
 """The time that the process gets to end before it is killed, when no source is left."""
 
+_LAST_SECONDS = 0.5
+"""The time from the moment that a process that ends has hung up until it has ended."""
+
 _ARENAS = "MALLOC_ARENA_MAX"
 """glibc makes arenas for each thread, which keep what was freed in them (mallopt(3))."""
 
@@ -61,6 +64,13 @@ class ReaderProcess:
             running.popen.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill(running)
+
+    def has_ended(self, running: RunningProcess) -> bool:
+        """Whether it has. One that ends hangs up a moment before its parent can know."""
+        with suppress(subprocess.TimeoutExpired):
+            running.popen.wait(_LAST_SECONDS)
+            return True
+        return False
 
     def kill(self, running: RunningProcess) -> None:
         """With all its sessions; those of other sources are begun anew."""

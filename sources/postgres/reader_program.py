@@ -5,12 +5,14 @@ psycopg2 imports that module for the locks that OpenSSL needed from its users be
 
 The argument is the number of the file descriptor of the process's end of a socket pair. A byte over it comes with two
 more: the session's end of a socket pair, and that of a pipe, which is closed when the session has ended. The process
-ends when its parent hangs up. A session whose parent hangs up while it waits for the server is cut off from that.
+ends when its parent hangs up. A session whose parent hangs up while it waits for the server is cut off from that. What
+the machine does not give to one session (recvmsg(2) leaves descriptors out without an error) ends no other one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -18,13 +20,19 @@ import socket
 import sys
 import threading
 import time
+import traceback
 
 sys.modules["ssl"] = None  # type: ignore[assignment]  # "import ssl" raises ModuleNotFoundError
 
-from sources.postgres.reader import serve  # noqa: E402 - it imports psycopg2
+from psql_streamer.errors import SourceUnavailable  # noqa: E402
+from psql_streamer.shortage import explain_shortage  # noqa: E402
+from sources.postgres.reader import report, serve  # noqa: E402 - it imports psycopg2
 
 DESCRIPTORS = 2
 """That come with a session."""
+
+_OPENED_BY_SESSION = 4
+"""The most descriptors that a session opens at a time, for its connection: libpq's, two copies, and one for names."""
 
 _HUNG_UP_SECONDS = 1.0
 """The time that a session gets to end by itself when its parent has hung up."""
@@ -76,7 +84,10 @@ class _Session:
 
     def _run(self) -> None:
         try:
+            _require_descriptors()
             serve(self._parent, self._note_connection)
+        except Exception as error:  # whatever it is, the parent is to know that its session has ended, and why
+            _report_unexpected(self._parent, error)
         finally:
             self.cut_off()  # the copy of its descriptor would keep the connection open
             with contextlib.suppress(OSError):
@@ -98,12 +109,12 @@ def _run_sessions(control: socket.socket) -> None:
             if descriptor != control.fileno():
                 sessions[descriptor].cut_off_at = time.monotonic() + _HUNG_UP_SECONDS
                 poll.unregister(descriptor)
-            elif (session := _take_session(control)) is not None:
-                sessions[session.fileno()] = session
-                poll.register(session, 0)  # poll(2) tells of POLLHUP whatever is asked for
-            else:
+            elif (descriptors := _receive_descriptors(control)) is None:
                 poll.unregister(control)
                 is_over = True
+            elif (session := _begin_session(descriptors)) is not None:
+                sessions[session.fileno()] = session
+                poll.register(session, 0)  # poll(2) tells of POLLHUP whatever is asked for
         _end_sessions(sessions, is_over)
 
 
@@ -131,13 +142,46 @@ def _end_sessions(sessions: dict[int, _Session], is_over: bool) -> None:
                 del sessions[at]
 
 
-def _take_session(control: socket.socket) -> _Session | None:
-    """None when the parent has hung up."""
+def _receive_descriptors(control: socket.socket) -> list[int] | None:
+    """Those of a session, or the first of them. None when the parent has hung up."""
     try:
         data, descriptors, _, _ = socket.recv_fds(control, 1, DESCRIPTORS)
     except ConnectionResetError:
         return None
-    if not data:
-        return None
-    parent, life = descriptors
-    return _Session(socket.socket(fileno=parent), life)
+    return descriptors if data else None
+
+
+def _begin_session(descriptors: list[int]) -> _Session | None:
+    """None when the machine does not give what it needs, which the parent is told."""
+    if not descriptors:
+        return None  # nobody can be told; the parent sees that its session has ended
+    with contextlib.ExitStack() as unless_it_begins:
+        parent = unless_it_begins.enter_context(socket.socket(fileno=descriptors[0]))
+        for life in descriptors[1:]:
+            unless_it_begins.callback(os.close, life)
+        try:
+            if len(descriptors) < DESCRIPTORS:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            session = _Session(parent, life)
+        except (OSError, RuntimeError) as error:  # the latter is of a thread
+            _report_unexpected(parent, error)
+            return None
+        unless_it_begins.pop_all()
+        return session
+
+
+def _require_descriptors() -> None:
+    """OSError when a session cannot have what it opens. Where libpq gets none, its error has no text."""
+    with contextlib.ExitStack() as opened:
+        for _ in range(_OPENED_BY_SESSION):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+
+
+def _report_unexpected(parent: socket.socket, error: Exception) -> None:
+    shortage = explain_shortage(error)
+    if shortage is None:
+        traceback.print_exception(error)
+        what, remedy = f"the reader process met an unexpected {type(error).__name__}", "please report it with the log"
+    else:
+        what, remedy = f"in the reader process, {shortage.what}", shortage.remedy
+    report(parent, SourceUnavailable(what, remedy))

@@ -35,6 +35,10 @@ _START_SECONDS = 60.0
 """The time in which the session must have begun to stream."""
 
 
+class SilentReader(SourceUnavailable):
+    """The reader process sends nothing, and has not hung up."""
+
+
 class ReceivedBlock(NamedTuple):
     """received: the LSN up to which the server has sent. offsets: of the frames in data. size: of the message, in
     bytes.
@@ -138,11 +142,18 @@ class ReaderSession:
         """Wait until it has taken the session. One that is frozen would keep those of all sources waiting."""
         self._socket.settimeout(_TAKE_SECONDS)
         try:
-            kind, _ = MESSAGE.unpack(self._receive(MESSAGE.size))
-        except SourceUnavailable:
-            if not self._is_interrupted:
-                SHARED.kill(self._process)
+            kind, size = MESSAGE.unpack(self._receive(MESSAGE.size))
+        except SilentReader:
+            SHARED.kill(self._process)
             raise
+        except SourceUnavailable:
+            # Without its descriptors it cannot say why. What ended with the process is told as before.
+            if self._is_interrupted or SHARED.has_ended(self._process):
+                raise
+            what = "the reader process could not take the session, probably because no more files can be opened there"
+            raise SourceUnavailable(what, "raise the limit: ulimit -n, or LimitNOFILE of systemd") from None
+        if kind == FAILED:
+            raise _decode_error(self._receive(size))
         if kind != TAKEN:
             raise SourceUnavailable(f"the reader process took a session with {kind!r}")
 
@@ -156,7 +167,7 @@ class ReaderSession:
                 view = view[count:]
         except TimeoutError:
             seconds = self._socket.gettimeout()
-            raise SourceUnavailable(f"the reader process sent nothing for {seconds:g} s") from None
+            raise SilentReader(f"the reader process sent nothing for {seconds:g} s") from None
         except OSError:  # it was killed with a command unread
             raise self._make_end_error() from None
         return data

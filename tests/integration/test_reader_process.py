@@ -171,3 +171,26 @@ def test_sources_that_begin_at_once_begin_in_one_process(shops: list[Database]) 
             thread.join(60)
         assert len(streams) == 2
         assert len(_readers()) == 1
+
+
+def test_a_process_that_may_open_no_more_files_refuses_a_session_and_goes_on_with_the_others(
+    shops: list[Database],
+) -> None:
+    with streaming(shops[0]) as one:
+        [process] = _readers()
+        hard = process.rlimit(psutil.RLIMIT_NOFILE)[1]
+        before = process.num_fds()
+        for free in range(5):
+            process.rlimit(psutil.RLIMIT_NOFILE, (before + free, hard))
+            with (
+                pytest.raises(SourceUnavailable, match=r"no more files can be opened.*: raise the limit: ulimit -n"),
+                streaming(shops[1]),
+            ):
+                pass
+            _read_row(one, shops[0], free)
+            wait_for(lambda: process.num_fds() == before, "the descriptors of the refused session to be closed")
+        process.rlimit(psutil.RLIMIT_NOFILE, (hard, hard))
+        with streaming(shops[1]) as other:
+            _read_row(other, shops[1], 1)
+        assert _readers() == [process]
+        assert one.stats()["reconnects"] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from sources.postgres import reader_program
+from sources.postgres.reader import FAILED, MESSAGE
 
 
 @pytest.fixture
@@ -124,3 +126,30 @@ def test_descriptors_of_sessions_that_are_over_are_closed(
     parent.close()
     os.close(life)
     assert psutil.Process().num_fds() <= before + 4
+
+
+def test_a_session_that_fails_in_a_way_that_nobody_knows_says_so_and_another_one_goes_on(
+    control: socket.socket, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(parent: socket.socket, _: Callable[[int], None]) -> None:
+        if parent.recv(1) == b"x":
+            raise LookupError("a value")
+
+    monkeypatch.setattr(reader_program, "serve", fail)
+    with ExitStack() as stack:
+        (one, life), (other, other_life) = begin(control), begin(control)
+        for parent, descriptor in ((one, life), (other, other_life)):
+            stack.enter_context(parent)
+            stack.callback(os.close, descriptor)
+        one.send(b"x")
+        assert select.select([life, other_life], [], [], 30)[0] == [life]
+        kind, size = MESSAGE.unpack(one.recv(MESSAGE.size))
+        assert kind == FAILED
+        assert json.loads(one.recv(size)) == [
+            "SourceUnavailable",
+            "the reader process met an unexpected LookupError",
+            "please report it with the log",
+        ]
+        assert "LookupError" in capfd.readouterr().err
+        other.send(b"y")
+        assert select.select([other_life], [], [], 30)[0] == [other_life]
