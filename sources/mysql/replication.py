@@ -6,7 +6,6 @@ MySQL source, rpl_source.cc and rpl_binlog_sender.cc; MariaDB Knowledge Base, "R
 from __future__ import annotations
 
 import secrets
-import select
 import socket
 import ssl
 import time
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from psql_streamer.batching import SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import SourceUnavailable
+from psql_streamer.readable import wait_for_readable
 from sources.mysql.connection import Connector
 from sources.mysql.gtid_sets import DomainPositions, Executed, GtidSet
 from sources.mysql.packets import EventBuffer
@@ -94,7 +94,7 @@ class Stream:
         if self.receive():
             return True
         try:
-            readable = select.select([self._socket, *([] if also is None else [also])], [], [], seconds)[0]
+            readable = wait_for_readable([self._socket, *([] if also is None else [also])], seconds)
         except (OSError, ValueError):
             raise self._make_lost_error("it was closed") from None
         return self._socket in readable and self.receive() > 0

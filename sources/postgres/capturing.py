@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import select
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from psql_streamer.model import POSTGRESQL, Batch, Position, SnapshotRows, Sourc
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.frames import FrameBuffer
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.readable import wait_for_readable
 from psql_streamer.snapshot.batches import make_snapshot_batch
 from psql_streamer.snapshot.changed_keys import join_row_keys
 from psql_streamer.snapshot.held import Piece
@@ -97,7 +97,7 @@ class PostgresCapture(Source):
             return None
         deadline = time.monotonic() + timeout
         while not len(frames) and (left := deadline - time.monotonic()) > 0:
-            select.select([stream], [], [], min(left, stream.look_every or left))
+            wait_for_readable([stream], min(left, stream.look_every or left))
             stream.receive(frames)
             self._answer(stream)
         block = frames.take(self._settings.batch_bytes, self._settings.batch_size)

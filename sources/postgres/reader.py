@@ -15,7 +15,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from psql_streamer.gathering import Gathering
 from psql_streamer.linger import Buffered, Linger
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.frames import Block, FrameBuffer
+from psql_streamer.readable import wait_for_readable
 from psql_streamer.shown_commands import remember_file
 from sources.postgres.replication import (
     Identity,
@@ -190,7 +191,7 @@ class _Reader:
             return 0.0
         return self._linger.compute_pause_seconds(now, self._measure_buffered(), self._wanted or LINGER_BYTES)
 
-    def _wait(self, now: float) -> list[socket.socket | Stream]:
+    def _wait(self, now: float) -> Sequence[socket.socket | Stream]:
         """Wait until something can be read or written, a status update is due, or what is buffered should go."""
         reading: list[socket.socket | Stream] = [self._parent]
         writing = [self._parent] if self._output else []
@@ -206,7 +207,7 @@ class _Reader:
             pause = min(pause, self._linger.compute_wait_seconds(now, self._measure_buffered(), self._wanted))
         if self._stream.look_every is not None and self._has_unseen():
             pause = min(pause, self._stream.look_every)
-        return select.select(reading, writing, [], max(0.0, pause))[0]
+        return wait_for_readable(reading, max(0.0, pause), writing)
 
     def _has_unseen(self) -> bool:
         """Whether the stream may have something that select knows nothing of, and there is room for it."""

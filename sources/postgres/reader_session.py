@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import threading
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from psql_streamer import errors
 from psql_streamer.errors import SourceError, SourceUnavailable
+from psql_streamer.readable import wait_for_readable
 from sources.postgres import server_errors
 from sources.postgres.reader import BLOCK, COMMAND, FAILED, MESSAGE, QUIT, STARTED, TAKEN, Settings
 from sources.postgres.reader_process import SHARED
@@ -131,7 +131,7 @@ class ReaderSession:
         self._is_interrupted = True
         self.send_command(QUIT, 0)
         # One that is not connected has no slot, and the process ends it: it must not end those of other sources.
-        if self._is_streaming and not select.select([self._life], [], [], _QUIT_SECONDS)[0]:
+        if self._is_streaming and not wait_for_readable([self._life], _QUIT_SECONDS):
             SHARED.kill(self._process)
         with self._sending:
             self._socket.close()

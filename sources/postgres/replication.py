@@ -11,7 +11,6 @@ Protocol: PostgreSQL documentation, "Streaming Replication Protocol" and "Messag
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 import time
@@ -27,6 +26,7 @@ from psql_streamer.batching import ENCRYPTED_LOOK_SECONDS, SOCKET_RECEIVE_BYTES
 from psql_streamer.errors import PositionRefused, SourceUnavailable
 from psql_streamer.lsn import Lsn
 from psql_streamer.pgoutput.frames import Control, FrameBuffer
+from psql_streamer.readable import wait_for_readable
 from sources.postgres.dsn import build_session_dsn
 from sources.postgres.identifiers import quote_identifier
 from sources.postgres.libpq import CopyBoth, CopyEnded
@@ -290,7 +290,7 @@ class RawStream:
                 if control.kind == "E":
                     raise from_fields(_decode_fields(control.body))
                 _raise_if_over(control)
-            if not select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not wait_for_readable([self._socket], max(0.0, deadline - time.monotonic())):
                 raise SourceUnavailable("the server did not start replication in time")
             try:
                 piece = self._socket.recv(SOCKET_RECEIVE_BYTES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
@@ -24,6 +23,7 @@ from psql_streamer.options import SourceOptions
 from psql_streamer.pgoutput.decoder import Decoder
 from psql_streamer.pgoutput.messages import parse_oid
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.readable import wait_for_readable
 from psql_streamer.shortage import explain_shortage
 from psql_streamer.shown_commands import get_file
 from psql_streamer.snapshots import PostedKeys, SnapshotProgress, SnapshotRequest
@@ -335,16 +335,16 @@ class PostgresSource(Source):
         reader was asked just now, so that its block has all that came while the sink wrote.
         """
         streams: list[ReaderSession | Snapshots] = [reader, self._snapshots]
-        ready = select.select(streams, [], [], timeout)[0]
+        ready = wait_for_readable(streams, timeout)
         is_there = reader in ready
         if ready and not is_there and self._stream_goes_on:
-            is_there = bool(select.select([reader], [], [], min(timeout, BLOCK_ANSWER_SECONDS))[0])
+            is_there = bool(wait_for_readable([reader], min(timeout, BLOCK_ANSWER_SECONDS)))
         self._stream_goes_on = is_there
         return is_there
 
     def _take_before_stream(self, decoder: Decoder, timeout: float) -> Batch | None:
         batch = self._take_snapshot_batch(decoder)
-        if batch is None and select.select([self._snapshots], [], [], timeout)[0]:
+        if batch is None and wait_for_readable([self._snapshots], timeout):
             batch = self._take_snapshot_batch(decoder)
         return batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import threading
@@ -194,3 +195,18 @@ def test_a_process_that_may_open_no_more_files_refuses_a_session_and_goes_on_wit
             _read_row(other, shops[1], 1)
         assert _readers() == [process]
         assert one.stats()["reconnects"] == 0
+
+
+def test_a_source_streams_beside_more_open_files_than_select_takes(shops: list[Database]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip("the limit of open files cannot be raised")
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1024):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with streaming(shops[0]) as one:
+            _read_row(one, shops[0], 1)
+            start_again(one, None)
+            _read_row(one, shops[0], 2)

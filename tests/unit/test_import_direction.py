@@ -58,6 +58,7 @@ TIERS = [
     },
     {
         "psql_streamer.bounded",
+        "psql_streamer.readable",
         "psql_streamer.unexpected",
         "psql_streamer.held_interpreter",
         "psql_streamer.checkpoint",
