@@ -27,11 +27,12 @@ _ARENAS = "MALLOC_ARENA_MAX"
 
 @dataclass
 class RunningProcess:
-    """control: sessions are handed over here. sessions: how many have not been ended."""
+    """control: sessions are handed over here. sessions: how many have not been ended. killed: whether it was, by us."""
 
     popen: subprocess.Popen[bytes]
     control: socket.socket
     sessions: int = 0
+    killed: bool = False
 
 
 class ReaderProcess:
@@ -77,6 +78,7 @@ class ReaderProcess:
         with self._lock:
             if self._running is running:
                 self._running = None
+            running.killed = running.killed or running.popen.poll() is None
         running.popen.kill()
         running.popen.wait()
 

@@ -174,9 +174,14 @@ class ReaderSession:
 
     def _make_end_error(self) -> SourceUnavailable:
         """For a process that does not talk to this one any more."""
-        return SourceUnavailable(
-            "interrupted while it read" if self._is_interrupted else "the reader process ended unexpectedly"
-        )
+        if self._is_interrupted:
+            return SourceUnavailable("interrupted while it read")
+        if self._process.killed:
+            return SourceUnavailable(
+                "the reader process was killed, because it did not answer",
+                "look whether the machine has enough CPU and memory",
+            )
+        return SourceUnavailable("the reader process ended unexpectedly")
 
 
 def _decode_error(body: bytes | bytearray) -> SourceError:

@@ -115,12 +115,24 @@ def test_a_frozen_process_is_killed_when_another_source_begins(
             with pytest.raises(SourceUnavailable, match=r"reader process sent nothing for 0\.5 s"), streaming(shops[1]):
                 pass
         assert not process.is_running()
-        with pytest.raises(SourceUnavailable, match="the reader process ended unexpectedly"):
+        with pytest.raises(SourceUnavailable, match="the reader process was killed, because it did not answer"):
             read_until(one, lambda _: False)
         with streaming(shops[1]) as other:
             start_again(one, None)
             _read_row(one, shops[0], 1)
             _read_row(other, shops[1], 1)
+
+
+def test_a_source_that_leaves_a_frozen_process_tells_the_others_why_it_is_killed(shops: list[Database]) -> None:
+    with streaming(shops[0]) as one, streaming(shops[1]) as other:
+        [process] = _readers()
+        process.send_signal(signal.SIGSTOP)
+        other.stop()
+        assert not process.is_running()
+        with pytest.raises(SourceUnavailable, match="the reader process was killed, because it did not answer"):
+            read_until(one, lambda _: False)
+        start_again(one, None)
+        _read_row(one, shops[0], 1)
 
 
 def _settings(dsn: str) -> Settings:
