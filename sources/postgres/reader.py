@@ -100,8 +100,7 @@ def serve(parent: socket.socket, connected: Callable[[int], None]) -> None:
         try:
             settings = _read_settings(parent)
             remember_file(None if settings.config_file is None else Path(settings.config_file))
-            connection = connect(settings.dsn, settings.timeout, settings.application_name)
-            connected(connection.fileno())
+            connection = connect(settings.dsn, settings.timeout, settings.application_name, connected)
             with contextlib.closing(connection):
                 _serve_connection(parent, connection, settings)
         except (SourceError, ProtocolError) as error:

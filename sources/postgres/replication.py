@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Protocol
 
@@ -51,10 +52,13 @@ Walsender = LogicalReplicationConnection
 """A connection that takes replication commands."""
 
 
-def connect(dsn: str, timeout: float, application_name: str) -> Walsender:
+def connect(
+    dsn: str, timeout: float, application_name: str, connected: Callable[[int], None] | None = None
+) -> Walsender:
     """A connection with every setting pinned that the text form of values depends on.
 
-    timeout: seconds for the connection to be made to each address of the host.
+    timeout: seconds for the connection to be made to each address of the host. connected: gets its file descriptor
+    before the first question, to which a server may keep silent.
     """
     try:
         given = psycopg2.extensions.parse_dsn(dsn)
@@ -70,6 +74,8 @@ def connect(dsn: str, timeout: float, application_name: str) -> Walsender:
             ),
             connection_factory=LogicalReplicationConnection,
         )
+        if connected is not None:
+            connected(connection.fileno())
         settle(connection)
         return connection
     except psycopg2.Error as error:

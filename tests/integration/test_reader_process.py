@@ -154,6 +154,40 @@ def test_a_source_that_waits_for_its_server_can_be_stopped_and_disturbs_no_other
         _read_row(one, shops[0], 2)
 
 
+def _status(setting: bytes, value: bytes) -> bytes:
+    body = setting + b"\0" + value + b"\0"
+    return b"S" + (4 + len(body)).to_bytes(4, "big") + body
+
+
+_READY = b"".join(
+    [
+        b"R\0\0\0\x08\0\0\0\0",
+        _status(b"server_version", b"18.0"),
+        _status(b"client_encoding", b"UTF8"),
+        _status(b"DateStyle", b"ISO, MDY"),
+        b"Z\0\0\0\x05I",
+    ]
+)
+"""AuthenticationOk, what psycopg2 needs of ParameterStatus, and ReadyForQuery."""
+
+
+def test_a_session_whose_server_keeps_silent_behind_the_login_is_cut_off_when_its_source_leaves(
+    shops: list[Database],
+) -> None:
+    with streaming(shops[0]) as one, socket.create_server((LOOPBACK, 0)) as silent:
+        [process] = _readers()
+        dsn = make_dsn(host=LOOPBACK, port=silent.getsockname()[1], dbname="d", sslmode="disable", user="u")
+        waiting = ReaderSession(_settings(dsn))
+        with closing(silent.accept()[0]) as asked:
+            asked.recv(1000)
+            asked.sendall(_READY)
+            assert asked.recv(1) == b"Q"
+            waiting.close()
+            wait_for(lambda: process.num_threads() == 2, "the session that nobody waits for to end")
+        _read_row(one, shops[0], 1)
+        assert _readers() == [process]
+
+
 def test_a_process_whose_sessions_wait_for_their_server_ends_with_its_parent() -> None:
     shared = reader_process.ReaderProcess()
     with socket.create_server((LOOPBACK, 0)) as silent, ExitStack() as stack:
