@@ -1,7 +1,7 @@
 """A session of the reader process: takes a replication stream off the server and hands it on in blocks.
 
 It is in a process of its own so that answering keepalives and emptying the socket never wait for the interpreter that
-decodes and delivers; it imports no numpy and no Arrow. Sources of one service share the process (reader_program.py).
+decodes and delivers; it imports no numpy and no Arrow. Sources of one service share the process (reader_sessions.py).
 
 Parent to reader: one JSON line (Settings), then commands of 9 bytes: a letter and a number.
 Reader to parent: messages with a letter and an int64 length.

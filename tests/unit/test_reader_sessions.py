@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from sources.postgres import reader_program
+from sources.postgres import reader_sessions
 from sources.postgres.reader import FAILED, MESSAGE
 
 
@@ -21,7 +21,7 @@ from sources.postgres.reader import FAILED, MESSAGE
 def control() -> Iterator[socket.socket]:
     """The parent's end. What runs behind the other one has ended at the end of the test."""
     ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=reader_program._run_sessions, args=(theirs,))
+    thread = threading.Thread(target=reader_sessions._run_sessions, args=(theirs,))
     thread.start()
     with theirs:
         with ours:
@@ -43,7 +43,7 @@ def begin(control: socket.socket) -> tuple[socket.socket, int]:
 def test_a_session_that_waits_for_its_server_is_cut_off_from_it_when_its_parent_has_left(
     control: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_program, "_HUNG_UP_SECONDS", 0.05)
+    monkeypatch.setattr(reader_sessions, "_HUNG_UP_SECONDS", 0.05)
     is_waiting, came = threading.Event(), []
     with ExitStack() as stack:
         server, connection = map(stack.enter_context, socket.socketpair())
@@ -53,7 +53,7 @@ def test_a_session_that_waits_for_its_server_is_cut_off_from_it_when_its_parent_
             is_waiting.set()
             came.append(connection.recv(1))  # a server that never answers
 
-        monkeypatch.setattr(reader_program, "serve", wait_for_server)
+        monkeypatch.setattr(reader_sessions, "serve", wait_for_server)
         parent, life = begin(control)
         stack.callback(os.close, life)
         assert is_waiting.wait(30)
@@ -67,7 +67,7 @@ def test_a_session_that_waits_for_its_server_is_cut_off_from_it_when_its_parent_
 def test_a_session_that_is_connected_too_late_is_cut_off_as_well(
     control: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_program, "_HUNG_UP_SECONDS", 0.05)
+    monkeypatch.setattr(reader_sessions, "_HUNG_UP_SECONDS", 0.05)
     is_connected, came = threading.Event(), []
     with ExitStack() as stack:
         _, connection = map(stack.enter_context, socket.socketpair())
@@ -77,7 +77,7 @@ def test_a_session_that_is_connected_too_late_is_cut_off_as_well(
             connected(connection.fileno())
             came.append(connection.recv(1))
 
-        monkeypatch.setattr(reader_program, "serve", connect_late)
+        monkeypatch.setattr(reader_sessions, "serve", connect_late)
         parent, life = begin(control)
         stack.callback(os.close, life)
         parent.close()
@@ -90,7 +90,7 @@ def test_a_session_that_is_connected_too_late_is_cut_off_as_well(
 def test_a_session_that_ends_by_itself_says_so_and_another_one_goes_on(
     control: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_program, "serve", lambda parent, _: parent.recv(1))
+    monkeypatch.setattr(reader_sessions, "serve", lambda parent, _: parent.recv(1))
     with ExitStack() as stack:
         sessions = [begin(control) for _ in range(2)]
         for parent, life in sessions:
@@ -107,7 +107,7 @@ def test_a_session_that_ends_by_itself_says_so_and_another_one_goes_on(
 def test_descriptors_of_sessions_that_are_over_are_closed(
     control: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_program, "serve", lambda parent, _: parent.recv(1))
+    monkeypatch.setattr(reader_sessions, "serve", lambda parent, _: parent.recv(1))
 
     def run_one() -> None:
         parent, life = begin(control)
@@ -135,7 +135,7 @@ def test_a_session_that_fails_in_a_way_that_nobody_knows_says_so_and_another_one
         if parent.recv(1) == b"x":
             raise LookupError("a value")
 
-    monkeypatch.setattr(reader_program, "serve", fail)
+    monkeypatch.setattr(reader_sessions, "serve", fail)
     with ExitStack() as stack:
         (one, life), (other, other_life) = begin(control), begin(control)
         for parent, descriptor in ((one, life), (other, other_life)):
