@@ -27,6 +27,7 @@ from sources.postgres import server_watch
 from sources.postgres import source as postgres_source
 from sources.postgres.reader_session import ReaderSession
 from tests.database import Database, fresh_database
+from tests.frozen_process import freeze
 from tests.source_at_work import (
     confirmed_flush_lsn,
     identities,
@@ -785,7 +786,7 @@ def test_a_reader_process_that_does_not_end_is_ended_within_the_time_of_a_stop(s
     with streaming(shop) as source:
         assert source._reader is not None
         process = source._reader.process
-        process.send_signal(signal.SIGSTOP)
+        freeze(process.pid)
         began = time.monotonic()
         source.stop()
         assert time.monotonic() - began < pipeline._RELEASE_SECONDS

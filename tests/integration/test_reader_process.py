@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import socket
 import threading
 import time
@@ -23,6 +22,7 @@ from sources.postgres.reader import Settings
 from sources.postgres.reader_session import ReaderSession
 from sources.postgres.source import PostgresSource
 from tests.database import Database, fresh_database
+from tests.frozen_process import freeze
 from tests.source_at_work import read_all, read_until, rows, start_again, streaming, wait_for
 
 
@@ -109,7 +109,7 @@ def test_a_frozen_process_is_killed_when_another_source_begins(
 ) -> None:
     with streaming(shops[0]) as one:
         [process] = _readers()
-        process.send_signal(signal.SIGSTOP)
+        freeze(process.pid)
         with monkeypatch.context() as impatient:
             impatient.setattr(reader_session, "_TAKE_SECONDS", 0.5)
             with pytest.raises(SourceUnavailable, match=r"reader process sent nothing for 0\.5 s"), streaming(shops[1]):
@@ -126,7 +126,7 @@ def test_a_frozen_process_is_killed_when_another_source_begins(
 def test_a_source_that_leaves_a_frozen_process_tells_the_others_why_it_is_killed(shops: list[Database]) -> None:
     with streaming(shops[0]) as one, streaming(shops[1]) as other:
         [process] = _readers()
-        process.send_signal(signal.SIGSTOP)
+        freeze(process.pid)
         other.stop()
         assert not process.is_running()
         with pytest.raises(SourceUnavailable, match="the reader process was killed, because it did not answer"):
