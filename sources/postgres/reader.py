@@ -112,8 +112,7 @@ def _serve_connection(parent: socket.socket, connection: Walsender, settings: Se
     command = start_command(settings.slot, settings.lsn, settings.publications)
     _require_parent(parent)
     stream = open_stream(connection, command, time.monotonic() + 60)
-    with contextlib.closing(stream):
-        _Reader(parent, stream, settings, walsender).run()
+    _Reader(parent, stream, settings, walsender).run()
 
 
 def _require_parent(parent: socket.socket) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import threading
 import time
@@ -23,6 +22,7 @@ from sources.postgres.reader_session import ReaderSession
 from sources.postgres.source import PostgresSource
 from tests.database import Database, fresh_database
 from tests.frozen_process import freeze
+from tests.open_files import more_open_files_than_select_takes
 from tests.source_at_work import read_all, read_until, rows, start_again, streaming, wait_for
 
 
@@ -244,15 +244,7 @@ def test_a_process_that_may_open_no_more_files_refuses_a_session_and_goes_on_wit
 
 
 def test_a_source_streams_beside_more_open_files_than_select_takes(shops: list[Database]) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < 4096:
-        pytest.skip("the limit of open files cannot be raised")
-    with ExitStack() as stack:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        for _ in range(1024):
-            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        with streaming(shops[0]) as one:
-            _read_row(one, shops[0], 1)
-            start_again(one, None)
-            _read_row(one, shops[0], 2)
+    with more_open_files_than_select_takes(), streaming(shops[0]) as one:
+        _read_row(one, shops[0], 1)
+        start_again(one, None)
+        _read_row(one, shops[0], 2)

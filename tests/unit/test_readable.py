@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,8 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from psql_streamer.readable import wait_for_readable
-
-_FD_SETSIZE = 1024
+from tests.open_files import more_open_files_than_select_takes
 
 
 @pytest.fixture(params=[False, True], ids=["few", "many"])
@@ -21,13 +18,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket
     """Two ends, with few open files, and with more than select(2) takes."""
     with ExitStack() as stack:
         if request.param:
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            if hard != resource.RLIM_INFINITY and hard < 2 * _FD_SETSIZE:
-                pytest.skip("the limit of open files cannot be raised")
-            resource.setrlimit(resource.RLIMIT_NOFILE, (2 * _FD_SETSIZE, hard))
-            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-            for _ in range(_FD_SETSIZE):
-                stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            stack.enter_context(more_open_files_than_select_takes())
         one, other = map(stack.enter_context, socket.socketpair())
         yield one, other
 
