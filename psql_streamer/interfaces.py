@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -567,7 +568,7 @@ class SinkMemory(Protocol):
 class Sink(ABC):
     """Makes batches durable.
 
-    start, write, write_together, write_transaction and stop are called one after the other, by several threads. Only
+    start, write, begin_write, write_transaction and stop are called one after the other, by several threads. Only
     when one of them hangs, `stop` comes beside it. `find_note`, `find_writer`, `interrupt`, `status` and `stats` may be
     called from any thread, at any time that their docstrings do not leave out.
     """
@@ -615,14 +616,19 @@ class Sink(ABC):
 
     @property
     def batches_at_once(self) -> int:
-        """How many of the batches that wait it takes at once, now: with one, `write` gets it, with more,
-        `write_together`. From any thread.
-        """
+        """How many of the batches that wait `begin_write` gets at once, now. From any thread."""
         return 1
 
-    def write_together(self, batches: Sequence[Batch]) -> None:  # noqa: ARG002 - for sinks that take several
-        """As `write` for batches in their order. SinkUnavailable: the same objects come again, before any other one."""
-        raise SinkRefused(f"sink {self.name} writes one batch at a time")
+    def begin_write(self, batches: list[Batch]) -> Callable[[], None]:
+        """What writes these batches, in their order, as `write` does one. Reaches no server.
+
+        SinkUnavailable from what it returns: the same is called again, before any other write. The list is the sink's.
+        The service holds none of the rows: those of a batch that a sink takes out of the list are freed as soon as the
+        sink needs them no more.
+        """
+        if len(batches) > 1:
+            raise SinkRefused(f"sink {self.name} writes one batch at a time")
+        return partial(self.write, batches[0])
 
     @property
     def is_transactional(self) -> bool:

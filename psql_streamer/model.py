@@ -779,6 +779,10 @@ class Batch:
             self.source, self.position, self.transactions, changes, nbytes=self.nbytes, received_at=self.received_at
         )
 
+    def without_rows(self) -> Batch:
+        """The same without its changes, which take most of its memory."""
+        return replace(self, changes=())
+
     def __len__(self) -> int:
         """Changes, truncates and messages; not what was put aside."""
         return self.rows.rows + len(self.truncates) + len(self.messages)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,13 +130,20 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 def write_until_it_works(
-    sink: KafkaSink, *batches: Batch, seconds: float = 60.0, passing: type[SinkError] = SinkUnavailable
+    sink: KafkaSink, batch: Batch = BATCH, seconds: float = 60.0, passing: type[SinkError] = SinkUnavailable
 ) -> None:
-    """batches: BATCH alone if there are none; several are written together. passing: the error that is waited out."""
+    """passing: the error that is waited out."""
+    call_until_it_works(partial(sink.write, batch), seconds, passing)
+
+
+def call_until_it_works(
+    write: Callable[[], None], seconds: float = 60.0, passing: type[SinkError] = SinkUnavailable
+) -> None:
+    """passing: the error that is waited out."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return sink.write_together(batches) if len(batches) > 1 else sink.write(*batches or (BATCH,))
+            return write()
         except passing:
             assert time.monotonic() < deadline
 

@@ -24,3 +24,7 @@ class Item:
     def nbytes(self) -> int:
         """What the batch holds in memory, and what is kept until it is durable."""
         return self.batch.nbytes + _BATCH_NUMBER_BYTES * len(self.batch_numbers)
+
+    def without_rows(self) -> Item:
+        """The same with a batch that has no changes."""
+        return Item(self.batch.without_rows(), self.batch_numbers)

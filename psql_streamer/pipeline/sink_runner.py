@@ -172,11 +172,11 @@ class SinkRunner:
 
     def _handle(self, place: int) -> None:
         handler, following = self.handlers[place], self._queues[place + 1]
-        at_work: tuple[Item, Batch | None] | None = None  # what is left of an item that is tried again
+        at_work: tuple[Item, Batch] | None = None  # what is left of an item that is tried again
 
         def transform(item: Item) -> None:
             nonlocal at_work
-            rest = at_work[1] if at_work is not None and at_work[0] is item else item.batch
+            rest: Batch | None = at_work[1] if at_work is not None and at_work[0] is item else item.batch
             while rest is not None:
                 began = time.monotonic()
                 head, rest = cut_off(rest, handler.most_rows)
@@ -186,7 +186,7 @@ class SinkRunner:
                 for piece in pieces:
                     following.put(Item(piece, ()), self._abandon)
                 following.put(Item(last, () if rest is not None else item.batch_numbers), self._abandon)
-                at_work = item, rest
+                at_work = None if rest is None else (item, rest)  # nobody holds rows that were passed on
 
         self._work(place, f"handler.{handler.name}", self._make_taker(place, transform), handler.start)
 
@@ -195,11 +195,7 @@ class SinkRunner:
 
         def take() -> _Job | None:
             items = take_waiting(self._queues[place], self.part.batches_at_once)
-            if not items:
-                return None
-            first, *others = batches = [item.batch for item in items]
-            write = partial(self.part.write_together, batches) if others else partial(self.part.write, first)
-            return first.source.name, partial(self._write, write, items)
+            return (items[0].batch.source.name, self._make_write(items)) if items else None
 
         self._work(place, self.name, take, None)
 
@@ -214,6 +210,11 @@ class SinkRunner:
             return gathered.source, partial(self._write, write, gathered.items)
 
         self._work(place, self.name, take, None)
+
+    def _make_write(self, items: Sequence[Item]) -> Callable[[], None]:
+        """What writes the items. Nobody but the sink holds their rows then, which it may let go of."""
+        write = self.part.begin_write([item.batch for item in items])
+        return partial(self._write, write, [item.without_rows() for item in items])
 
     def _write(self, write: Callable[[], None], items: Sequence[Item]) -> None:
         """Call the sink, and note the items as durable."""
@@ -250,18 +251,23 @@ class SinkRunner:
 
     def _work_until_over(self, place: int, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> None:
         while not self._abandon.is_set():
-            job = take()
-            if job is None:
-                if self._is_over(place):
-                    return
-                continue
-            if place == 0:
-                self._on_taken()
-            self._at_work.add(place)
-            source, work = job
-            if not self._retries[place].run(work, self._retry_interval(source), recover=restart):
+            # In a call of its own: what it was at would hold its rows until there is something else to do.
+            if not self._work_once(place, take, restart):
                 return
-            self._at_work.discard(place)
+
+    def _work_once(self, place: int, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> bool:
+        """Do the next thing, if one comes soon; False when nothing more is to be done."""
+        job = take()
+        if job is None:
+            return not self._is_over(place)
+        if place == 0:
+            self._on_taken()
+        self._at_work.add(place)
+        source, work = job
+        if not self._retries[place].run(work, self._retry_interval(source), recover=restart):
+            return False
+        self._at_work.discard(place)
+        return True
 
     def _take_next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""

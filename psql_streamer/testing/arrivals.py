@@ -58,7 +58,7 @@ class ArrivalContract(WritingContract):
             if sink.is_transactional:
                 sink.write_transaction(Transaction(given, {"db1": b"{}"}))
             elif takes_several(sink):
-                sink.write_together(given)
+                sink.begin_write([*given])()
             else:
                 pytest.skip("it writes one batch at a time")
 

@@ -37,7 +37,7 @@ class SinkOutageContract(WritingContract):
     def test_batches_that_could_not_be_written_together_are_written_when_they_come_again(self) -> None:
         batches = [make_batch(ROWS, "id"), make_empty_batch(2), make_batch(ROWS[:2], "id", first=3)]
         self._check_that_it_is_written_again(
-            len(ROWS) + 2, lambda sink: partial(sink.write_together, batches) if takes_several(sink) else None
+            len(ROWS) + 2, lambda sink: sink.begin_write(batches) if takes_several(sink) else None
         )
 
     def test_an_interrupt_ends_a_write_that_waits_and_a_stop_abandons_it(self) -> None:

@@ -56,8 +56,8 @@ def bind_write(sink: Sink, batch: Batch) -> Callable[[], None]:
 
 
 def takes_several(sink: Sink) -> bool:
-    """Whether it has a `write_together` of its own that the pipeline calls."""
-    return not sink.is_transactional and type(sink).write_together is not Sink.write_together
+    """Whether it has a `begin_write` of its own that the pipeline calls."""
+    return not sink.is_transactional and type(sink).begin_write is not Sink.begin_write
 
 
 def succeeds(call: Callable[[], None]) -> bool:

@@ -94,10 +94,10 @@ class SinkContract(ArrivalContract, SinkTransactionContract, SinkOutageContract)
     def test_batches_that_it_takes_together_are_durable_when_they_are_written(self) -> None:
         before = self.count_written()
         with self._make_started() as sink:
-            if type(sink).write_together is Sink.write_together:
+            if type(sink).begin_write is Sink.begin_write:
                 assert sink.batches_at_once == 1
             elif not sink.is_transactional:
-                sink.write_together([make_batch(ROWS, "id"), make_empty_batch(), make_batch(ROWS[:2], "id")])
+                sink.begin_write([make_batch(ROWS, "id"), make_empty_batch(), make_batch(ROWS[:2], "id")])()
                 if before is not None:
                     assert self.count_written() == before + len(ROWS) + 2
                 assert sink.status().ok

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -51,8 +51,8 @@ class Encoder(Protocol):
 class Begun:
     """A batch on its way: its records, and what is done with those that were rejected.
 
-    put_aside: records of rows that handlers put aside, which went to the dead-letter topic. dead_lettered: of the
-    batch's own records, those that went there.
+    batch: without its rows, of which the records were made. put_aside: records of rows that handlers put aside, which
+    went to the dead-letter topic. dead_lettered: of the batch's own records, those that went there.
     """
 
     batch: Batch
@@ -76,15 +76,22 @@ class Begun:
 
 
 class Unfinished:
-    """Batches on their way as one shipment, so that a partition's records of all of them are in one request."""
+    """Batches on their way as one shipment, so that a partition's records of all of them are in one request.
 
-    def __init__(self, begun: Sequence[Begun]) -> None:
-        self.begun = begun
+    left: those of which no records were made yet. Each is taken out when its records are made, so that its rows go
+    where nobody else holds them.
+    """
+
+    def __init__(self, left: list[Batch]) -> None:
+        self.begun: list[Begun] = []
+        self._left = left
         self._shipment: Shipment | None = None
 
-    def is_of(self, batches: Sequence[Batch]) -> bool:
-        """Whether these are the batches, the same objects."""
-        return [id(one.batch) for one in self.begun] == [id(batch) for batch in batches]
+    def make_records(self, encode: Callable[[Batch], Records]) -> None:
+        """Of all batches. Raises as `encode` does: called again, it goes on with the batch that failed."""
+        while self._left:
+            records = encode(self._left[0])
+            self.begun.append(Begun(self._left.pop(0).without_rows(), records))
 
     @property
     def shipment(self) -> Shipment:
@@ -139,13 +146,13 @@ class BatchWriter:
         self._log = log
         self._own_partitioner = "partitioner" not in options.kafka
 
-    def begin(self, batches: Sequence[Batch]) -> Unfinished:
-        """Make the batches' records."""
-        return Unfinished([Begun(batch, self._encoder.encode(batch)) for batch in batches])
+    def make_records(self, unfinished: Unfinished) -> None:
+        """Of all of its batches. Raises SinkUnavailable and SinkRefused, as the format does."""
+        unfinished.make_records(self._encoder.encode)
 
     def write(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
-        """Deliver what is left of the batches, and put aside what is rejected. Raises as Delivery.deliver, and
-        SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
+        """Deliver what is left of the batches, whose records are made, and put aside what is rejected. Raises as
+        Delivery.deliver, and SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
         """
         for one in unfinished.begun:
             self._write_rejected_rows(delivery, topics, one)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # exported
@@ -78,6 +79,7 @@ class KafkaSink(Sink):
         self._topics: Topics | None = None
         self._written_topics: WrittenTopics | None = None
         self._unfinished: Unfinished | None = None
+        self._given: tuple[Batch, Callable[[], None]] | None = None
         self._transactions: Transactions | None = None
         self._memory: SinkMemory | None = None
         self._debug = options.debug
@@ -150,23 +152,19 @@ class KafkaSink(Sink):
 
         Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
         """
-        self.write_together((batch,))
+        if self._given is None or self._given[0] is not batch:
+            self._given = batch, self.begin_write([batch])
+        self._given[1]()
+        self._given = None
 
     @property
     def batches_at_once(self) -> int:
         """See Sink.batches_at_once: more than one where records go to so many partitions that requests are small."""
         return self._writer.batches_at_once
 
-    def write_together(self, batches: Sequence[Batch]) -> None:
-        """See Sink.write_together. As `write`."""
-        started = time.monotonic()
-        with self._note_failures():
-            unfinished = self._begin_or_resume(batches)
-            self._writer.write(*self._require_started(), unfinished)
-        if unfinished.shipment.is_compressed is False:
-            self._counts["uncompressed"] += len(unfinished.shipment.records)
-        self._unfinished = None
-        self._note_written(unfinished.begun, started)
+    def begin_write(self, batches: list[Batch]) -> Callable[[], None]:
+        """See Sink.begin_write. A batch is let go of when its records are made. Raises as `write`."""
+        return partial(self._write, Unfinished(batches))
 
     @property
     def is_transactional(self) -> bool:
@@ -221,7 +219,8 @@ class KafkaSink(Sink):
             self._delivery.close()
         if self._written_topics is not None:
             self._written_topics.stop()
-        self._delivery = self._topics = self._written_topics = self._unfinished = self._transactions = None
+        self._delivery = self._topics = self._written_topics = self._transactions = None
+        self._unfinished = self._given = None
         self._encoder.stop()
 
     def status(self) -> Status:
@@ -280,13 +279,23 @@ class KafkaSink(Sink):
         self._transactions = Transactions(delivery, self._writer, notes, self._log)
         return delivery
 
-    def _begin_or_resume(self, batches: Sequence[Batch]) -> Unfinished:
-        """What is left of the batches, all of them when they come for the first time."""
-        if self._unfinished is None or not self._unfinished.is_of(batches):
-            if self._delivery is not None:
-                self._delivery.listen() if self._unfinished is None else self._delivery.abandon()
-            self._unfinished = self._writer.begin(batches)
-        return self._unfinished
+    def _write(self, unfinished: Unfinished) -> None:
+        started = time.monotonic()
+        with self._note_failures():
+            if self._unfinished is not unfinished:
+                self._prepare(unfinished)
+            self._writer.write(*self._require_started(), unfinished)
+        if unfinished.shipment.is_compressed is False:
+            self._counts["uncompressed"] += len(unfinished.shipment.records)
+        self._unfinished = None
+        self._note_written(unfinished.begun, started)
+
+    def _prepare(self, unfinished: Unfinished) -> None:
+        """Make the records of batches that come for the first time."""
+        if self._delivery is not None:
+            self._delivery.listen() if self._unfinished is None else self._delivery.abandon()
+        self._writer.make_records(unfinished)
+        self._unfinished = unfinished
 
     def _require_started(self) -> tuple[Delivery, Topics]:
         if self._delivery is None or self._topics is None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.model import Batch
-from sinks.kafka.sink import KafkaSink
+from psql_streamer.testing import make_batch
 from tests.integration.test_kafka_together import BATCHES, OneEach, put_aside
 from tests.kafka_reader import consume
-from tests.kafka_sinks import Canned, Row, random_bytes, started, wait_until, write_until_it_works
+from tests.kafka_sinks import Canned, Row, call_until_it_works, random_bytes, started, wait_until
 from tests.mock_brokers import MockBrokers
 from tests.spark_changes import batch, shop
 
@@ -30,25 +30,23 @@ def brokers() -> Iterator[MockBrokers]:
         yield cluster
 
 
-def fails(sink: KafkaSink, batches: Sequence[Batch], match: str) -> None:
+def fails(write: Callable[[], None], match: str) -> None:
     """It fails with these words, perhaps after a failure to ask the broker that is down for topics."""
 
     def failed_so() -> bool:
         with pytest.raises(SinkUnavailable, match=f"{match}|no metadata") as failed:
-            sink.write_together(batches)
+            write()
         return "no metadata" not in str(failed.value)
 
     wait_until(failed_so, 20)
 
 
-def take_both_down_while_dead_letters_are_under_way(
-    brokers: MockBrokers, sink: KafkaSink, batches: Sequence[Batch]
-) -> None:
+def take_both_down_while_dead_letters_are_under_way(brokers: MockBrokers, write: Callable[[], None]) -> None:
     brokers.take_down(2)
-    fails(sink, batches, "not acknowledged")
+    fails(write, "not acknowledged")
     brokers.take_down(1)
     with pytest.raises(SinkUnavailable):
-        sink.write_together(batches)
+        write()
     brokers.bring_up(1)
     brokers.bring_up(2)
 
@@ -61,8 +59,9 @@ def test_dead_letters_arrive_though_brokers_gave_no_answer_while_they_were_under
     ]
     section = {"compression": "none", "kafka": {"message.max.bytes": 2000}} | IMPATIENT
     with started(brokers.bootstrap, OneEach([Canned(some) for some in rows]), **section) as sink:
-        take_both_down_while_dead_letters_are_under_way(brokers, sink, BATCHES)
-        write_until_it_works(sink, *BATCHES)
+        write = sink.begin_write([*BATCHES])
+        take_both_down_while_dead_letters_are_under_way(brokers, write)
+        call_until_it_works(write)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (117, 3)
     letters = consume(brokers.bootstrap, ["dead"])
     assert {letter.key for letter in letters} == {b"0 7", b"1 7", b"2 7"}
@@ -75,8 +74,9 @@ def test_rows_put_aside_arrive_though_brokers_gave_no_answer_while_they_were_und
 ) -> None:
     batches = [put_aside(f"rule {at}") for at in range(number)]
     with started(brokers.bootstrap, None, **IMPATIENT) as sink:
-        take_both_down_while_dead_letters_are_under_way(brokers, sink, batches)
-        write_until_it_works(sink, *batches)
+        write = sink.begin_write(batches)
+        take_both_down_while_dead_letters_are_under_way(brokers, write)
+        call_until_it_works(write)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (4 * number, 4 * number)
     letters = consume(brokers.bootstrap, ["dead"])
     assert {letter.headers["dead_letter_rule"] for letter in letters} == {b"rule %d" % at for at in range(number)}
@@ -89,10 +89,27 @@ def test_rows_put_aside_of_all_batches_are_written_once_though_brokers_went_away
     batches = [put_aside("first"), batch(shop()), put_aside("third")]
     with started(brokers.bootstrap, None, **IMPATIENT) as sink:
         brokers.take_down(1)
-        fails(sink, batches, "not acknowledged")
+        write = sink.begin_write(batches)
+        fails(write, "not acknowledged")
         brokers.bring_up(1)
-        write_until_it_works(sink, *batches)
+        call_until_it_works(write)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"], sink.stats()["batches"]) == (12, 8, 3)
     rules = Counter(letter.headers["dead_letter_rule"] for letter in consume(brokers.bootstrap, ["dead"]))
     assert rules == {b"first": 4, b"third": 4}
     assert len(consume(brokers.bootstrap, ["events"])) == 12
+
+
+def test_rows_are_freed_before_their_records_are_acknowledged(brokers: MockBrokers) -> None:
+    """What is tried again are the records."""
+    batches = [make_batch([{"id": at}], "id") for at in range(3)]
+    rows = [weakref.ref(batch.changes) for batch in batches]
+    with started(brokers.bootstrap, None, **IMPATIENT) as sink:
+        sink.write(batch(shop()))
+        brokers.take_down(1)
+        write = sink.begin_write(batches)
+        fails(write, "not acknowledged")
+        assert [one() for one in rows] == [None, None, None]
+        brokers.bring_up(1)
+        call_until_it_works(write)
+        assert (sink.stats()["events"], sink.stats()["batches"]) == (7, 4)
+    assert len(consume(brokers.bootstrap, ["events"])) == 7

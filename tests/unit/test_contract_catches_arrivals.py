@@ -92,14 +92,17 @@ class KeepsNoHeaders(Keeps):
 class TakesSeveral(Keeps):
     batches_at_once = 4  # type: ignore[assignment]
 
-    def write_together(self, batches: Sequence[model.Batch]) -> None:
-        for batch in batches:
-            self.write(batch)
+    def begin_write(self, batches: list[model.Batch]) -> Callable[[], None]:
+        def write_each() -> None:
+            for batch in batches:
+                self.write(batch)
+
+        return write_each
 
 
 class TurnsBatchesRound(TakesSeveral):
-    def write_together(self, batches: Sequence[model.Batch]) -> None:
-        super().write_together(batches[::-1])
+    def begin_write(self, batches: list[model.Batch]) -> Callable[[], None]:
+        return super().begin_write(batches[::-1])
 
 
 ARRIVE = SinkContract.test_events_arrive_as_they_were_made_and_those_of_a_key_in_their_order

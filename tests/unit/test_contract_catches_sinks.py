@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -298,16 +299,19 @@ class WaitsThroughInterrupts(Keeps):
 class TakesSeveral(Keeps):
     batches_at_once = 4  # type: ignore[assignment]
 
-    def write_together(self, batches: Sequence[model.Batch]) -> None:
+    def begin_write(self, batches: list[model.Batch]) -> Callable[[], None]:
+        return partial(self.write_all, batches)
+
+    def write_all(self, batches: Sequence[model.Batch]) -> None:
         self.require()
         for batch in batches:
             self.write(batch)
 
 
 class LosesSeveralThatFail(TakesSeveral):
-    def write_together(self, batches: Sequence[model.Batch]) -> None:
+    def write_all(self, batches: Sequence[model.Batch]) -> None:
         with suppress(SinkUnavailable):
-            super().write_together(batches)
+            super().write_all(batches)
 
 
 class WritesTransactionsTwice(WritesTransactions):

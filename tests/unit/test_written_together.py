@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from psql_streamer.errors import SinkRefused, SinkUnavailable
-from psql_streamer.interfaces import Sink
+from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, SourceInfo
+from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, SourceInfo, Stats
+from psql_streamer.options import HandlerOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import sink_runner, waiting
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import SinkRunner
+from psql_streamer.testing import make_batch
 from tests.config_files import MemoryOptions, MemorySink
 from tests.kafka_sinks import wait_until
 
@@ -45,14 +49,10 @@ class Several(MemorySink):
     def batches_at_once(self) -> int:
         return self.at_once
 
-    def write(self, batch: Batch) -> None:
-        self._take([batch])
+    def begin_write(self, batches: list[Batch]) -> Callable[[], None]:
+        return partial(self._write_all, batches)
 
-    def write_together(self, batches: Sequence[Batch]) -> None:
-        assert len(batches) > 1
-        self._take(batches)
-
-    def _take(self, batches: Sequence[Batch]) -> None:
+    def _write_all(self, batches: Sequence[Batch]) -> None:
         self.gets.append([next(at for at, one in enumerate(BATCHES) if one is batch) for batch in batches])
         self.calls.release()
         assert self.may_go_on.acquire(timeout=10)
@@ -67,7 +67,7 @@ class AtWork:
     def __init__(self, sink: Several) -> None:
         self.done: list[int] = []
         self.sink = sink
-        self.runner = runner_of(sink, self._note)
+        self.runner = make_runner(sink, self._note)
         self.runner.start()
         self.runner.take(Item(BATCHES[0], (0,)))
         assert sink.calls.acquire(timeout=10)
@@ -84,11 +84,36 @@ class AtWork:
         self.done += item.batch_numbers
 
 
-def runner_of(sink: Sink, on_done: Callable[[Item, str], None]) -> SinkRunner:
+class Passing(Handler):
+    """Gives what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__("passing", HandlerOptions())
+
+    def check(self) -> Iterable[Finding]:
+        return ()
+
+    def start(self) -> None:
+        pass
+
+    def handle(self, batch: Batch) -> Batch:
+        return batch
+
+    def stop(self) -> None:
+        pass
+
+    def status(self) -> Status:
+        return Status(True, "well")
+
+    def stats(self) -> Stats:
+        return {}
+
+
+def make_runner(sink: Sink, on_done: Callable[[Item, str], None], handlers: Sequence[Handler] = ()) -> SinkRunner:
     metrics = Metrics()
     return SinkRunner(
         sink,
-        [],
+        handlers,
         metrics,
         Lifecycle(metrics, start_timeout=10.0),
         lambda: None,
@@ -132,7 +157,7 @@ def test_the_source_reads_as_far_ahead_as_the_sink_takes_at_once(
 ) -> None:
     """At least one more than it is at, and at most as many bytes ahead as go together."""
     monkeypatch.setattr(sink_runner, "TOGETHER_BYTES", 5 * Item(BATCHES[0], (0,)).nbytes)
-    runner = runner_of(Several(at_once), lambda *_: None)
+    runner = make_runner(Several(at_once), lambda *_: None)
     ahead = 0
     while runner.wants_more:
         runner.take(Item(replace(BATCHES[0]), (ahead,)))
@@ -143,9 +168,35 @@ def test_the_source_reads_as_far_ahead_as_the_sink_takes_at_once(
 def test_a_sink_that_does_not_say_so_takes_no_several_batches() -> None:
     class Single(Several):
         batches_at_once = Sink.batches_at_once
-        write_together = Sink.write_together
+        begin_write = Sink.begin_write
 
     sink = Single(3)
     assert sink.batches_at_once == 1
     with pytest.raises(SinkRefused, match="one batch at a time"):
-        sink.write_together(BATCHES[:2])
+        sink.begin_write(BATCHES[:2])
+
+
+def test_rows_are_freed_when_the_sink_takes_their_batch_out_of_its_list() -> None:
+    """Also where the rows went through a handler, which has nothing to do behind them."""
+
+    class LetsGo(Several):
+        def _write_all(self, batches: Sequence[Batch]) -> None:
+            assert isinstance(batches, list)
+            batches.clear()
+            super()._write_all([])
+
+    for handlers in ([], [Passing()]):
+        done: list[int] = []
+        sink = LetsGo(2)
+        runner = make_runner(sink, lambda item, _, done=done: done.extend(item.batch_numbers), handlers)
+        batch = make_batch([{"id": 1}], "id")
+        rows = weakref.ref(batch.changes)
+        runner.start()
+        runner.take(Item(batch, (7,)))
+        del batch
+        assert sink.calls.acquire(timeout=10)
+        wait_until(lambda rows=rows: rows() is None, 10)
+        assert not done
+        sink.may_go_on.release()
+        wait_until(lambda done=done: done == [7], 10)
+        runner.drain(time.monotonic() + 10)
