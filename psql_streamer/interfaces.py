@@ -615,20 +615,21 @@ class Sink(ABC):
         """
 
     @property
-    def batches_at_once(self) -> int:
-        """How many of the batches that wait `begin_write` gets at once, now. From any thread."""
+    def rows_at_once(self) -> int:
+        """How many changes it likes to write at once, now: `begin_write` is offered batches that wait, until they have
+        about as many. From any thread.
+        """
         return 1
 
-    def begin_write(self, batches: list[Batch]) -> Callable[[], None]:
-        """What writes these batches, in their order, as `write` does one. Reaches no server.
+    def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
+        """What writes the first batch, and those behind it that the sink takes, in their order, as `write` does one.
 
-        SinkUnavailable from what it returns: the same is called again, before any other write. The list is the sink's.
-        The service holds none of the rows: those of a batch that a sink takes out of the list are freed as soon as the
-        sink needs them no more.
+        batches: those that wait at the time when they are taken, one at least. The service holds no rows of what was
+        taken: they are freed as soon as the sink needs them no more. Reaches no server.
+        What it returns may take further batches. SinkUnavailable from it: the same is called again, before any other
+        write. When it returns, all that was taken is durable.
         """
-        if len(batches) > 1:
-            raise SinkRefused(f"sink {self.name} writes one batch at a time")
-        return partial(self.write, batches[0])
+        return partial(self.write, next(batches))
 
     @property
     def is_transactional(self) -> bool:

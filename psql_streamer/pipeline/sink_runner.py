@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
-from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS, TOGETHER_BYTES
+from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
 from psql_streamer.errors import SinkRefused
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
@@ -22,7 +22,7 @@ from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.retries import Retries
 from psql_streamer.pipeline.transactions import Described, gather
-from psql_streamer.pipeline.waiting import take_waiting
+from psql_streamer.pipeline.waiting import Waiting
 from psql_streamer.retry_limits import FIRST_START_PAUSE_SECONDS, Tried
 
 _STARTING = Status(False, "starting")
@@ -92,11 +92,8 @@ class SinkRunner:
 
     @property
     def wants_more(self) -> bool:
-        """Whether it may soon have nothing to do, or fewer batches to write together than it likes."""
-        queue = self._queues[0]
-        if len(queue) <= self._ahead:
-            return True
-        return not self.handlers and len(queue) < self.part.batches_at_once and queue.used < TOGETHER_BYTES
+        """Whether it may soon have nothing to do."""
+        return len(self._queues[0]) <= self._ahead
 
     def note_lack(self, what: str) -> None:
         """Tell in the status what it lacks of a source."""
@@ -194,8 +191,8 @@ class SinkRunner:
         place = len(self.handlers)
 
         def take() -> _Job | None:
-            items = take_waiting(self._queues[place], self.part.batches_at_once)
-            return (items[0].batch.source.name, self._make_write(items)) if items else None
+            first = self._queues[place].get(LOOK_SECONDS)
+            return None if first is None else (first.batch.source.name, self._make_write(place, first))
 
         self._work(place, self.name, take, None)
 
@@ -206,30 +203,38 @@ class SinkRunner:
             gathered = gather(self._queues[place], lambda: self._abandon.is_set() or self._is_over(place))
             if gathered is None:
                 return None
+            self._at_work.add(place)
+            for item in gathered.items:
+                self._require_place(item.batch)
             write = partial(self.part.write_transaction, gathered.to_transaction(self._describe))
             return gathered.source, partial(self._write, write, gathered.items)
 
         self._work(place, self.name, take, None)
 
-    def _make_write(self, items: Sequence[Item]) -> Callable[[], None]:
-        """What writes the items. Nobody but the sink holds their rows then, which it may let go of."""
-        write = self.part.begin_write([item.batch for item in items])
-        return partial(self._write, write, [item.without_rows() for item in items])
+    def _make_write(self, place: int, first: Item) -> Callable[[], None]:
+        """What writes the item, and those that wait behind it as long as the sink takes more."""
+        self._at_work.add(place)
+        waiting = Waiting(first, partial(self._take_behind, place), self.part.rows_at_once, self._require_place)
+        return partial(self._write, self.part.begin_write(waiting), waiting.taken)
+
+    def _take_behind(self, place: int) -> Item | None:
+        item = self._queues[place].get(0.0)
+        if item is not None and place == 0:
+            self._on_taken()
+        return item
 
     def _write(self, write: Callable[[], None], items: Sequence[Item]) -> None:
         """Call the sink, and note the items as durable."""
-        self._require_place([item.batch for item in items])
         began = time.monotonic()
         write()
         self._metrics.observe_stage("write", self.name, time.monotonic() - began)
         for item in items:
             self._on_done(item, self.name)
 
-    def _require_place(self, batches: Sequence[Batch]) -> None:
+    def _require_place(self, batch: Batch) -> None:
         """SinkRefused for rows that handlers put aside before a sink that would not look at them."""
-        aside = next((rejection for batch in batches for rejection in batch.rejections), None)
-        if aside is not None and not self.part.options.takes_rejected_rows:
-            what = f"rule {aside.rule!r} puts rows aside, and sinks of this type lose such rows"
+        if batch.rejections and not self.part.options.takes_rejected_rows:
+            what = f"rule {batch.rejections[0].rule!r} puts rows aside, and sinks of this type lose such rows"
             raise SinkRefused(what, "let the rule stop or give nulls, or use a sink with takes_rejected_rows")
 
     def _make_taker(self, place: int, work: Callable[[Item], None]) -> Callable[[], _Job | None]:

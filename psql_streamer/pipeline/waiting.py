@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 
-from psql_streamer.batching import LOOK_SECONDS, TOGETHER_BYTES
-from psql_streamer.pipeline.bounded_queue import BoundedQueue
+from psql_streamer.batching import TOGETHER_BATCHES, TOGETHER_BYTES
+from psql_streamer.model import Batch
 from psql_streamer.pipeline.item import Item
 
 
-def take_waiting(queue: BoundedQueue[Item], most: int) -> Sequence[Item]:
-    """The first items that wait, `most` of them, and none behind TOGETHER_BYTES. Empty when none came for a while."""
-    items: list[Item] = []
-    size = 0
-    while len(items) < most and size < TOGETHER_BYTES:
-        item = queue.get(0.0 if items else LOOK_SECONDS)
+class Waiting(Iterator[Batch]):
+    """A batch, and those that wait behind it when they are asked for, until they have about as many rows as the sink
+    likes: TOGETHER_BATCHES of them at most, and none behind TOGETHER_BYTES.
+
+    take: the next one that waits; None if none does. rows: how many the sink likes. require: raises for a batch that
+    the sink must not get.
+    taken: the items whose batches were given, without their rows: of these nobody here holds any.
+    """
+
+    def __init__(
+        self, first: Item, take: Callable[[], Item | None], rows: int, require: Callable[[Batch], None]
+    ) -> None:
+        self.taken: list[Item] = []
+        self._first = [first]
+        self._take = take
+        self._wanted = rows
+        self._require = require
+        self._rows = self._size = 0
+
+    def __next__(self) -> Batch:
+        item = self._first.pop() if self._first else self._take_behind()
         if item is None:
-            break
-        items.append(item)
-        size += item.nbytes
-    return items
+            raise StopIteration
+        self._require(item.batch)
+        self._rows += len(item.batch)
+        self._size += item.nbytes
+        self.taken.append(item.without_rows())
+        return item.batch
+
+    def _take_behind(self) -> Item | None:
+        # With half of a batch less there are too few rows as often as too many.
+        enough = self._rows + self._rows // len(self.taken) // 2 >= self._wanted
+        if enough or len(self.taken) >= TOGETHER_BATCHES or self._size >= TOGETHER_BYTES:
+            return None
+        return self._take()

@@ -11,7 +11,7 @@ from psql_streamer.model import Batch
 from psql_streamer.pipeline.coalescing import cut
 from psql_streamer.testing.batches import make_batch, make_mixed_batch
 from psql_streamer.testing.samples import make_batch_of_several, make_batches_with_rejections, make_history_of_keys
-from psql_streamer.testing.sink_writes import WritingContract, takes_several, write
+from psql_streamer.testing.sink_writes import WritingContract, write, write_waiting
 from psql_streamer.testing.written import WrittenEvent, find_difference, render_expected
 
 _PIECE = 3
@@ -54,15 +54,7 @@ class ArrivalContract(WritingContract):
     def test_events_of_batches_that_are_written_together_arrive_in_the_order_of_the_batches(self) -> None:
         batches = [make_history_of_keys(), make_batch([{"id": 1, "note": "behind it"}], "id", first=2)]
 
-        def write_all(sink: Sink, given: Sequence[Batch]) -> None:
-            if sink.is_transactional:
-                sink.write_transaction(Transaction(given, {"db1": b"{}"}))
-            elif takes_several(sink):
-                sink.begin_write([*given])()
-            else:
-                pytest.skip("it writes one batch at a time")
-
-        self._check_arrivals(batches, write_all)
+        self._check_arrivals(batches, write_waiting)
 
     def _check_arrivals(self, batches: Sequence[Batch], write_all: Callable[[Sink, Sequence[Batch]], None]) -> None:
         before = self._list_written()

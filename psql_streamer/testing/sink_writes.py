@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Sink, Transaction
@@ -55,9 +56,20 @@ def bind_write(sink: Sink, batch: Batch) -> Callable[[], None]:
     return partial(sink.write, batch)
 
 
-def takes_several(sink: Sink) -> bool:
-    """Whether it has a `begin_write` of its own that the pipeline calls."""
-    return not sink.is_transactional and type(sink).begin_write is not Sink.begin_write
+def bind_writes(sink: Sink, batches: Sequence[Batch]) -> Iterator[Callable[[], None]]:
+    """What writes batches that wait, offered as the pipeline does it: several at once to a sink that takes them."""
+    if sink.is_transactional:
+        yield partial(sink.write_transaction, Transaction(batches, {"db1": b"{}"}))
+        return
+    waiting = iter(batches)
+    for first in waiting:
+        yield sink.begin_write(chain([first], waiting))
+
+
+def write_waiting(sink: Sink, batches: Sequence[Batch]) -> None:
+    """Write batches that wait."""
+    for write_some in bind_writes(sink, batches):
+        write_some()
 
 
 def succeeds(call: Callable[[], None]) -> bool:

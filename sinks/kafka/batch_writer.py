@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.batching import FEW_ROWS, REQUEST_RECORDS, TOGETHER_BATCHES
+from psql_streamer.batching import FEW_ROWS, REQUEST_RECORDS
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch, Marker
@@ -78,20 +78,27 @@ class Begun:
 class Unfinished:
     """Batches on their way as one shipment, so that a partition's records of all of them are in one request.
 
-    left: those of which no records were made yet. Each is taken out when its records are made, so that its rows go
-    where nobody else holds them.
+    batches: taken one by one. The rows of each are let go of when its records are made.
     """
 
-    def __init__(self, left: list[Batch]) -> None:
+    def __init__(self, batches: Iterator[Batch]) -> None:
         self.begun: list[Begun] = []
-        self._left = left
+        self._batches = batches
+        self._next: Batch | None = None
         self._shipment: Shipment | None = None
 
     def make_records(self, encode: Callable[[Batch], Records]) -> None:
         """Of all batches. Raises as `encode` does: called again, it goes on with the batch that failed."""
-        while self._left:
-            records = encode(self._left[0])
-            self.begun.append(Begun(self._left.pop(0).without_rows(), records))
+        while (batch := self._take()) is not None:
+            records = encode(batch)
+            self.begun.append(Begun(batch.without_rows(), records))
+            self._next = batch = None
+
+    def _take(self) -> Batch | None:
+        """The batch that is next, which stays so until its records are made."""
+        if self._next is None:
+            self._next = next(self._batches, None)
+        return self._next
 
     @property
     def shipment(self) -> Shipment:
@@ -135,10 +142,10 @@ class Unfinished:
 class BatchWriter:
     """options: of the sink. encoder: makes the records. log: for what is put aside. For one thread.
 
-    batches_at_once: how many batches should be written together, by those that were written last.
+    rows_at_once: how many rows should be written together, by those that were written last.
     """
 
-    batches_at_once: int = 1
+    rows_at_once: int = 1
 
     def __init__(self, options: KafkaSinkOptions, encoder: Encoder, log: logging.Logger) -> None:
         self._options = options
@@ -167,7 +174,7 @@ class BatchWriter:
         if shipment.waiting:
             counts = topics.count_partitions(shipment.records.topic_names)
             shipment.direct(self._choose_partitions(shipment.records, counts))
-            self.batches_at_once = self._count_batches(shipment.records, counts, len(unfinished.begun))
+            self.rows_at_once = self._count_rows(shipment.records, counts)
         delivery.deliver(shipment)
 
     def _skip_impossible_messages(self, topics: Topics, unfinished: Unfinished, one: Begun) -> None:
@@ -203,18 +210,17 @@ class BatchWriter:
             return records.partitions
         return compute_partitions(records.keys, counts[records.topics])
 
-    def _count_batches(self, records: Outgoing, counts: NDArray[np.int32], batches: int) -> int:
-        """As many as give each partition a request of REQUEST_RECORDS records, where every batch is like these.
+    def _count_rows(self, records: Outgoing, counts: NDArray[np.int32]) -> int:
+        """As many as give each partition that these records go to a request of REQUEST_RECORDS.
 
-        counts: the partitions of each topic. batches: of how many the records are.
+        counts: the partitions of each topic.
         """
         if len(records) <= FEW_ROWS:  # of a slow stream, where no batch waits
             return 1
         partitions = int(counts.sum())
         if self._own_partitioner and partitions * REQUEST_RECORDS > len(records):
             partitions = records.count_partitions()
-        of_one = max(1, len(records) // batches)
-        return max(1, min(TOGETHER_BATCHES, -(-partitions * REQUEST_RECORDS // of_one)))
+        return partitions * REQUEST_RECORDS
 
     def _put_aside(self, delivery: Delivery, topics: Topics, begun: Begun, rejected: Rejections) -> None:
         topic, records = self._options.dead_letter_topic, begun.records

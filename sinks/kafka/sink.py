@@ -153,17 +153,19 @@ class KafkaSink(Sink):
         Given the same batch again after SinkUnavailable, it goes on with the records that are not acknowledged.
         """
         if self._given is None or self._given[0] is not batch:
-            self._given = batch, self.begin_write([batch])
+            self._given = batch, self.begin_write(iter([batch]))
         self._given[1]()
         self._given = None
 
     @property
-    def batches_at_once(self) -> int:
-        """See Sink.batches_at_once: more than one where records go to so many partitions that requests are small."""
-        return self._writer.batches_at_once
+    def rows_at_once(self) -> int:
+        """See Sink.rows_at_once: more than one batch has where records go to so many partitions that requests are
+        small.
+        """
+        return self._writer.rows_at_once
 
-    def begin_write(self, batches: list[Batch]) -> Callable[[], None]:
-        """See Sink.begin_write. A batch is let go of when its records are made. Raises as `write`."""
+    def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
+        """See Sink.begin_write. Rows are let go of when their records are made. Raises as `write`."""
         return partial(self._write, Unfinished(batches))
 
     @property

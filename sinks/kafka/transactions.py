@@ -104,7 +104,7 @@ class Transactions:
             self._open = _Open(transaction, self._make_note({**self._noted.notes, **transaction.notes}))
         if self._open.unfinished is None:
             # In front of the transaction: what a format waits for fails no transaction, and takes none of its time.
-            unfinished = Unfinished([*transaction.batches])
+            unfinished = Unfinished(iter(transaction.batches))
             self._writer.make_records(unfinished)
             self._open.unfinished = unfinished
         self._write(self._open, self._open.unfinished, topics)

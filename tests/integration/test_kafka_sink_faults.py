@@ -173,7 +173,7 @@ def test_a_message_is_skipped_whose_topic_became_impossible_while_another_batch_
     batches = [replace(BATCH, messages=(impossible,)), make_batch([{"id": 1}], "id")]
     section = {"timeout": "200ms", "messageTopic": "made.m{prefix}", "topicFallback": "made.late"}
     with started(strict_broker, None, **section) as sink:
-        write = sink.begin_write(batches)
+        write = sink.begin_write(iter(batches))
         with pytest.raises(SinkUnavailable, match=r'"made\.late" does not exist'):
             write()
         admin = AdminClient({"bootstrap.servers": strict_broker})

@@ -59,7 +59,7 @@ def test_dead_letters_arrive_though_brokers_gave_no_answer_while_they_were_under
     ]
     section = {"compression": "none", "kafka": {"message.max.bytes": 2000}} | IMPATIENT
     with started(brokers.bootstrap, OneEach([Canned(some) for some in rows]), **section) as sink:
-        write = sink.begin_write([*BATCHES])
+        write = sink.begin_write(iter(BATCHES))
         take_both_down_while_dead_letters_are_under_way(brokers, write)
         call_until_it_works(write)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (117, 3)
@@ -74,7 +74,7 @@ def test_rows_put_aside_arrive_though_brokers_gave_no_answer_while_they_were_und
 ) -> None:
     batches = [put_aside(f"rule {at}") for at in range(number)]
     with started(brokers.bootstrap, None, **IMPATIENT) as sink:
-        write = sink.begin_write(batches)
+        write = sink.begin_write(iter(batches))
         take_both_down_while_dead_letters_are_under_way(brokers, write)
         call_until_it_works(write)
         assert (sink.stats()["events"], sink.stats()["dead_lettered"]) == (4 * number, 4 * number)
@@ -89,7 +89,7 @@ def test_rows_put_aside_of_all_batches_are_written_once_though_brokers_went_away
     batches = [put_aside("first"), batch(shop()), put_aside("third")]
     with started(brokers.bootstrap, None, **IMPATIENT) as sink:
         brokers.take_down(1)
-        write = sink.begin_write(batches)
+        write = sink.begin_write(iter(batches))
         fails(write, "not acknowledged")
         brokers.bring_up(1)
         call_until_it_works(write)
@@ -106,7 +106,7 @@ def test_rows_are_freed_before_their_records_are_acknowledged(brokers: MockBroke
     with started(brokers.bootstrap, None, **IMPATIENT) as sink:
         sink.write(batch(shop()))
         brokers.take_down(1)
-        write = sink.begin_write(batches)
+        write = sink.begin_write(batches.pop(0) for _ in rows)
         fails(write, "not acknowledged")
         assert [one() for one in rows] == [None, None, None]
         brokers.bring_up(1)

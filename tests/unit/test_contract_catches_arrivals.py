@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -90,9 +90,7 @@ class KeepsNoHeaders(Keeps):
 
 
 class TakesSeveral(Keeps):
-    batches_at_once = 4  # type: ignore[assignment]
-
-    def begin_write(self, batches: list[model.Batch]) -> Callable[[], None]:
+    def begin_write(self, batches: Iterator[model.Batch]) -> Callable[[], None]:
         def write_each() -> None:
             for batch in batches:
                 self.write(batch)
@@ -101,8 +99,8 @@ class TakesSeveral(Keeps):
 
 
 class TurnsBatchesRound(TakesSeveral):
-    def begin_write(self, batches: list[model.Batch]) -> Callable[[], None]:
-        return super().begin_write(batches[::-1])
+    def begin_write(self, batches: Iterator[model.Batch]) -> Callable[[], None]:
+        return super().begin_write(iter([*batches][::-1]))
 
 
 ARRIVE = SinkContract.test_events_arrive_as_they_were_made_and_those_of_a_key_in_their_order

@@ -311,14 +311,14 @@ def test_batches_that_wait_are_written_in_their_order_also_where_their_origins_d
 
 
 class Unsteady(Failing):
-    """Fails where the pipeline asks how many batches it would like, behind its start."""
+    """Fails where the pipeline asks how many rows it likes, behind its start."""
 
     def __init__(self) -> None:
         super().__init__(0)
         self.fails = False
 
     @property
-    def batches_at_once(self) -> int:
+    def rows_at_once(self) -> int:
         if self.fails:
             raise ZeroDivisionError
         return 2

@@ -5,29 +5,38 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from psql_streamer.errors import SinkRefused, SinkUnavailable
+from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.model import NO_TRANSACTIONS, POSTGRESQL, Batch, SourceInfo, Stats
+from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.pipeline import sink_runner, waiting
+from psql_streamer.pipeline import waiting
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import SinkRunner
+from psql_streamer.pipeline.waiting import Waiting
 from psql_streamer.testing import make_batch
 from tests.config_files import MemoryOptions, MemorySink
 from tests.kafka_sinks import wait_until
 
+ROWS = 10
+"""Of each of BATCHES. A message counts as a row."""
+
 BATCHES = [
-    Batch(SourceInfo(POSTGRESQL, "db1", "h", "d"), WalPosition(Lsn(8 * at)).position, NO_TRANSACTIONS, nbytes=1000)
+    Batch(
+        SourceInfo(POSTGRESQL, "db1", "h", "d"),
+        WalPosition(Lsn(8 * at)).position,
+        NO_TRANSACTIONS,
+        messages=(LogicalMessage("p", b"", 0, OUTSIDE, 8, -1),) * ROWS,
+        nbytes=1000,
+    )
     for at in range(1, 7)
 ]
 
@@ -46,11 +55,17 @@ class Several(MemorySink):
         self.may_go_on = threading.Semaphore(0)
 
     @property
-    def batches_at_once(self) -> int:
-        return self.at_once
+    def rows_at_once(self) -> int:
+        return self.at_once * ROWS
 
-    def begin_write(self, batches: list[Batch]) -> Callable[[], None]:
-        return partial(self._write_all, batches)
+    def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
+        given: list[Batch] = []
+
+        def write() -> None:
+            given.extend(batches)
+            self._write_all(given)
+
+        return write
 
     def _write_all(self, batches: Sequence[Batch]) -> None:
         self.gets.append([next(at for at, one in enumerate(BATCHES) if one is batch) for batch in batches])
@@ -151,39 +166,81 @@ def test_no_further_batch_is_taken_behind_a_number_of_bytes(monkeypatch: pytest.
     assert work.sink.gets == [[0], [1, 2], [3, 4], [5]]
 
 
-@pytest.mark.parametrize(("at_once", "most"), [(1, 2), (3, 3), (8, 5)])
-def test_the_source_reads_as_far_ahead_as_the_sink_takes_at_once(
-    monkeypatch: pytest.MonkeyPatch, at_once: int, most: int
-) -> None:
-    """At least one more than it is at, and at most as many bytes ahead as go together."""
-    monkeypatch.setattr(sink_runner, "TOGETHER_BYTES", 5 * Item(BATCHES[0], (0,)).nbytes)
+@pytest.mark.parametrize(("rows", "taken"), [(1, 1), (14, 1), (16, 2), (25, 2), (26, 3), (34, 3)])
+def test_the_batches_that_are_taken_have_about_as_many_rows_as_the_sink_likes(rows: int, taken: int) -> None:
+    items = iter([Item(batch, ()) for batch in BATCHES])
+    batches = Waiting(next(items), lambda: next(items, None), rows, lambda _: None)
+    assert len([*batches]) == taken
+    assert len(batches.taken) == taken
+
+
+def test_batches_without_rows_are_taken_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a transaction that has only its end, and what filters have left nothing of."""
+    monkeypatch.setattr(waiting, "TOGETHER_BATCHES", 4)
+    items = iter([Item(replace(batch, messages=()), ()) for batch in BATCHES])
+    assert len([*Waiting(next(items), lambda: next(items, None), 1, lambda _: None)]) == 4
+
+
+def test_what_comes_while_a_sink_is_at_a_batch_is_taken_with_it() -> None:
+    class OneByOne(Several):
+        def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
+            def write() -> None:
+                for batch in batches:
+                    self._write_all([batch])
+
+            return write
+
+    sink, done = OneByOne(2), list[tuple[int, ...]]()
+    runner = make_runner(sink, lambda item, _: done.append(item.batch_numbers))
+    runner.start()
+    runner.take(Item(BATCHES[0], (0,)))
+    assert sink.calls.acquire(timeout=10)
+    runner.take(Item(BATCHES[1], (1,)))
+    sink.may_go_on.release()
+    assert sink.calls.acquire(timeout=10)
+    assert not done
+    sink.may_go_on.release()
+    wait_until(lambda: done == [(0,), (1,)], 10)
+    runner.drain(time.monotonic() + 10)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 8])
+def test_the_source_reads_two_batches_ahead_of_the_sink(at_once: int) -> None:
+    """What the sink likes to write together comes while it makes records of these."""
     runner = make_runner(Several(at_once), lambda *_: None)
     ahead = 0
     while runner.wants_more:
         runner.take(Item(replace(BATCHES[0]), (ahead,)))
         ahead += 1
-    assert ahead == most
+    assert ahead == 2
 
 
 def test_a_sink_that_does_not_say_so_takes_no_several_batches() -> None:
-    class Single(Several):
-        batches_at_once = Sink.batches_at_once
-        begin_write = Sink.begin_write
+    written: list[Batch] = []
 
-    sink = Single(3)
-    assert sink.batches_at_once == 1
-    with pytest.raises(SinkRefused, match="one batch at a time"):
-        sink.begin_write(BATCHES[:2])
+    class Single(MemorySink):
+        def write(self, batch: Batch) -> None:
+            written.append(batch)
+
+    options = MemoryOptions.model_validate({"type": "single", "sources": ["db1"], "greeting": "hello"})
+    sink, batches = Single("k", options), iter(BATCHES)
+    assert sink.rows_at_once == 1
+    sink.begin_write(batches)()
+    assert written == BATCHES[:1]
+    assert [*batches] == BATCHES[1:]
 
 
-def test_rows_are_freed_when_the_sink_takes_their_batch_out_of_its_list() -> None:
+def test_rows_are_freed_when_the_sink_lets_go_of_their_batch() -> None:
     """Also where the rows went through a handler, which has nothing to do behind them."""
 
     class LetsGo(Several):
-        def _write_all(self, batches: Sequence[Batch]) -> None:
-            assert isinstance(batches, list)
-            batches.clear()
-            super()._write_all([])
+        def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
+            def write() -> None:
+                while next(batches, None) is not None:
+                    pass
+                self._write_all([])
+
+            return write
 
     for handlers in ([], [Passing()]):
         done: list[int] = []
