@@ -34,7 +34,6 @@ from psql_streamer.api.answers import (
 )
 from psql_streamer.api.connections import MOST_CONNECTIONS, BoundedConnection, UnacceptedConnections
 from psql_streamer.api.listening import listen, show_address
-from psql_streamer.api.page import render_status_page
 from psql_streamer.api.permission import Permission
 from psql_streamer.api.snapshots import add_snapshots
 from psql_streamer.errors import StreamerError
@@ -124,6 +123,8 @@ def create_app(service: Service, metrics: Metrics, token: str | None = None) -> 
     )
     def index(request: Request) -> Response:
         if choose_media_type(request, JSON, TEXT, HTML) == HTML:
+            from psql_streamer.api.page import render_status_page  # with jinja2, which few services ever need
+
             return HTMLResponse(render_status_page(service.status(), service.stats(), service.snapshots.list_known()))
         return answer(request, Index(), lambda: [f"{path}: {what}" for path, what in ENDPOINTS.items()])
 

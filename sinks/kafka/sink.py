@@ -31,7 +31,6 @@ from psql_streamer.interfaces import (
 from psql_streamer.model import Batch, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from sinks.kafka.administrator import Administrator
-from sinks.kafka.alive_keys import find_alive_keys
 from sinks.kafka.batch_writer import BatchWriter, Begun, Encoder, Unfinished
 from sinks.kafka.check import KafkaCheck
 from sinks.kafka.delivery import Delivery
@@ -117,6 +116,8 @@ class KafkaSink(Sink):
 
     def find_alive_keys(self, request: KeysRequest) -> AliveKeys:
         """Those of the table's topics."""
+        from sinks.kafka.alive_keys import find_alive_keys  # with sqlite3, which few services ever need
+
         return find_alive_keys(self.name, self._options, request, self._log)
 
     def start(self) -> None:
