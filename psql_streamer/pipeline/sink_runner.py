@@ -74,7 +74,7 @@ class SinkRunner:
             BoundedQueue[Item](limit, join=_join_by_source),
             *(BoundedQueue[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
         ]
-        self._ahead = handlers[0].batches_at_once - 1 if handlers else 1
+        self._ahead = handlers[0].batches_at_once if handlers else 1
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
             for place, handler in enumerate(handlers)
@@ -93,7 +93,7 @@ class SinkRunner:
     @property
     def wants_more(self) -> bool:
         """Whether it may soon have nothing to do."""
-        return len(self._queues[0]) <= self._ahead
+        return len(self._queues[0]) < self._ahead
 
     def note_lack(self, what: str) -> None:
         """Tell in the status what it lacks of a source."""
