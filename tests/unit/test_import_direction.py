@@ -175,6 +175,14 @@ def test_spark_is_not_loaded_by(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_what_the_page_and_the_reading_of_keys_need_is_not_loaded_before() -> None:
+    """4 MB, which most services never need."""
+    wanted = "import sys, psql_streamer.api.app, sinks.kafka.sink"
+    program = f"{wanted}; print([name for name in ('jinja2', 'sqlite3') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @cache
 def modules() -> Sequence[tuple[str, Path]]:
     return tuple(_modules())
