@@ -56,6 +56,16 @@ class BoundedQueue(Generic[Item]):
             self._changed.notify_all()
             return True
 
+    def wait_until_filled(self, timeout: float) -> bool:
+        """Whether it has an item, now or within `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._items), timeout)
+
+    def wait_until_empty(self, timeout: float) -> bool:
+        """Whether it has none, now or within `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._items, timeout)
+
     def get(self, timeout: float) -> Item | None:
         """The next item; None when none came within `timeout` seconds."""
         with self._changed:

@@ -277,7 +277,10 @@ class SinkRunner:
     def _take_next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
         queue = self._queues[place]
-        first = held or queue.get(LOOK_SECONDS)
+        first = held
+        # Not before its last result was taken: so a batch less is in memory, and nobody waits for the next one yet.
+        if first is None and queue.wait_until_filled(LOOK_SECONDS):
+            first = queue.get(0.0) if self._queues[place + 1].wait_until_empty(LOOK_SECONDS) else None
         most = self.handlers[place].batches_at_once
         if first is None or most == 1:
             return first, None

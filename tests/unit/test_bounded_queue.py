@@ -86,3 +86,15 @@ def test_without_a_bound_in_number_the_bytes_alone_count() -> None:
     stopping.set()
     assert all(queue.put(_Item(1), stopping) for _ in range(1000))
     assert not queue.put(_Item(1), stopping)
+
+
+def test_somebody_may_wait_until_something_is_there_or_all_was_taken() -> None:
+    queue: BoundedQueue[_Item] = BoundedQueue(10)
+    assert queue.wait_until_empty(0.0)
+    assert not queue.wait_until_filled(0.01)
+    giver = threading.Timer(0.05, queue.put, (_Item(1), threading.Event()))
+    giver.start()
+    assert queue.wait_until_filled(10.0)
+    assert not queue.wait_until_empty(0.01)
+    threading.Timer(0.05, queue.get, (0.0,)).start()
+    assert queue.wait_until_empty(10.0)

@@ -277,6 +277,47 @@ class Narrow(Engine):
         return batch
 
 
+class Waits(Failing):
+    """Writes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.may_write = threading.Semaphore(0)
+
+    def write(self, batch: Batch) -> None:
+        assert self.may_write.acquire(timeout=30)
+        super().write(batch)
+
+
+class Counting(Engine):
+    """Counts the batches that it got."""
+
+    handled = 0
+
+    def handle(self, batch: Batch) -> Batch:
+        self.handled += 1
+        return super().handle(batch)
+
+
+def test_a_handler_begins_no_batch_before_its_last_result_was_taken() -> None:
+    """A batch in work at the sink, one that waits for it: a third one would only be in memory."""
+    sink, engine = Waits(), Counting()
+    engine.may_start.set()
+    runner = _runner(sink, engine)
+    runner.start()
+    for number in range(4):
+        runner.take(Item(_BATCH, (number,)))
+    _until(lambda: engine.handled == 2)
+    time.sleep(0.1)
+    assert engine.handled == 2
+    sink.may_write.release()
+    _until(lambda: engine.handled == 3)
+    for _ in range(3):
+        sink.may_write.release()
+    _until(lambda: engine.handled == 4)
+    _end(runner)
+
+
 def test_a_handler_gets_as_many_rows_as_it_wants_and_none_twice_that_were_passed_on() -> None:
     told = tuple(LogicalMessage("p", b"", at, OUTSIDE, 8 + at, -1) for at in range(5))
     engine, done = Narrow(), list[Item]()
