@@ -227,6 +227,8 @@ class SinkRunner:
         """Call the sink, and note the items as durable."""
         began = time.monotonic()
         write()
+        if not items:  # nobody would acknowledge the one that waited, and the source would keep its log for ever
+            raise SinkRefused("it has taken no batch, though one waited", "let begin_write take the first one")
         self._metrics.observe_stage("write", self.name, time.monotonic() - began)
         for item in items:
             self._on_done(item, self.name)

@@ -124,13 +124,18 @@ class Passing(Handler):
         return {}
 
 
-def make_runner(sink: Sink, on_done: Callable[[Item, str], None], handlers: Sequence[Handler] = ()) -> SinkRunner:
+def make_runner(
+    sink: Sink,
+    on_done: Callable[[Item, str], None],
+    handlers: Sequence[Handler] = (),
+    lifecycle: Lifecycle | None = None,
+) -> SinkRunner:
     metrics = Metrics()
     return SinkRunner(
         sink,
         handlers,
         metrics,
-        Lifecycle(metrics, start_timeout=10.0),
+        lifecycle or Lifecycle(metrics, start_timeout=10.0),
         lambda: None,
         on_done,
         lambda _: 0.001,
@@ -228,6 +233,23 @@ def test_a_sink_that_does_not_say_so_takes_no_several_batches() -> None:
     sink.begin_write(batches)()
     assert written == BATCHES[:1]
     assert [*batches] == BATCHES[1:]
+
+
+def test_a_sink_that_takes_no_batch_stops_the_service() -> None:
+    """It says that all is written, and a batch that nobody acknowledges would keep the source's log for ever."""
+
+    class TakesNone(Several):
+        def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:  # noqa: ARG002
+            return lambda: None
+
+    done: list[Item] = []
+    lifecycle = Lifecycle(Metrics(), start_timeout=10.0)
+    runner = make_runner(TakesNone(2), lambda item, _: done.append(item), lifecycle=lifecycle)
+    runner.start()
+    runner.take(Item(BATCHES[0], (0,)))
+    wait_until(lambda: lifecycle.failure is not None, 10)
+    assert "it has taken no batch" in str(lifecycle.failure)
+    assert not done
 
 
 def test_rows_are_freed_when_the_sink_lets_go_of_their_batch() -> None:
