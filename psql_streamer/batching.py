@@ -125,6 +125,10 @@ TOGETHER_BATCHES = 8
 TOGETHER_BYTES = 16 << 20
 """The size of these batches in memory from which no further one is added (decision 092)."""
 
+AHEAD_BYTES = 1 << 20
+"""The size in memory of the batches that wait from which no further one is made while a sink writes that likes several
+together: 10,000 rows of 100 bytes have more (decision 092)."""
+
 TRANSACTION_BYTES = 8 << 20
 """The size of the batches in memory from which no further one is added to a transaction: beginning and committing one
 takes 10 ms, and all of it is in memory until it is committed (decision 087)."""

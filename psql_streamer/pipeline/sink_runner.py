@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
-from psql_streamer.batching import LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
+from psql_streamer.batching import AHEAD_BYTES, LOOK_SECONDS, PASSED_ON_BATCHES, PIECE_ROWS
 from psql_streamer.errors import SinkRefused
 from psql_streamer.interfaces import Handler, Sink, Status
 from psql_streamer.metrics.metrics import Metrics
@@ -74,6 +74,7 @@ class SinkRunner:
             BoundedQueue[Item](limit, join=_join_by_source),
             *(BoundedQueue[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
         ]
+        self._waiting: Waiting | None = None  # while the sink writes: messages of what it gave are held
         self._ahead = handlers[0].batches_at_once if handlers else 1
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
@@ -92,8 +93,13 @@ class SinkRunner:
 
     @property
     def wants_more(self) -> bool:
-        """Whether it may soon have nothing to do."""
-        return len(self._queues[0]) < self._ahead
+        """Whether it may soon have nothing to do, or fewer small batches to write together than it likes."""
+        queue, waiting = self._queues[0], self._waiting
+        if len(queue) < self._ahead:
+            return True
+        if self.handlers or waiting is None or queue.used >= AHEAD_BYTES:
+            return False
+        return len(queue) < waiting.batches_liked
 
     def note_lack(self, what: str) -> None:
         """Tell in the status what it lacks of a source."""
@@ -215,6 +221,7 @@ class SinkRunner:
         """What writes the item, and those that wait behind it as long as the sink takes more."""
         self._at_work.add(place)
         waiting = Waiting(first, partial(self._take_behind, place), self.part.rows_at_once, self._require_place)
+        self._waiting = waiting
         return partial(self._write, self.part.begin_write(waiting), waiting.taken)
 
     def _take_behind(self, place: int) -> Item | None:
@@ -230,6 +237,7 @@ class SinkRunner:
         if not items:  # nobody would acknowledge the one that waited, and the source would keep its log for ever
             raise SinkRefused("it has taken no batch, though one waited", "let begin_write take the first one")
         self._metrics.observe_stage("write", self.name, time.monotonic() - began)
+        self._waiting = None
         for item in items:
             self._on_done(item, self.name)
 

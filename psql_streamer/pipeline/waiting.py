@@ -38,6 +38,11 @@ class Waiting(Iterator[Batch]):
         self.taken.append(item.without_rows())
         return item.batch
 
+    @property
+    def batches_liked(self) -> int:
+        """How many batches like those that were given have about as many rows. From any thread."""
+        return min(TOGETHER_BATCHES, self._wanted * len(self.taken) // max(1, self._rows))
+
     def _take_behind(self) -> Item | None:
         # With half of a batch less there are too few rows as often as too many.
         enough = self._rows + self._rows // len(self.taken) // 2 >= self._wanted

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from psql_streamer.batching import TOGETHER_BATCHES
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.interfaces import Finding, Handler, Sink, Status
 from psql_streamer.lsn import Lsn
@@ -17,7 +18,7 @@ from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo, Stats
 from psql_streamer.options import HandlerOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
-from psql_streamer.pipeline import waiting
+from psql_streamer.pipeline import sink_runner, waiting
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import SinkRunner
@@ -218,6 +219,32 @@ def test_the_source_makes_one_batch_while_the_sink_writes(at_once: int) -> None:
         runner.take(Item(replace(BATCHES[0]), (ahead,)))
         ahead += 1
     assert ahead == 1
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(1, 1), (3, 3), (20, TOGETHER_BATCHES)])
+def test_the_source_makes_as_many_small_batches_as_the_sink_likes(at_once: int, most: int) -> None:
+    """Those that come while it makes the records of one are fewer, and their requests small."""
+    assert count_ahead(Several(at_once)) == most
+
+
+def test_the_source_makes_one_large_batch_though_the_sink_likes_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_runner, "AHEAD_BYTES", 1000)
+    assert count_ahead(Several(3)) == 1
+
+
+def count_ahead(sink: Several) -> int:
+    """How many batches are made while the sink is at its first one."""
+    runner = make_runner(sink, lambda *_: None)
+    runner.start()
+    runner.take(Item(BATCHES[0], (0,)))
+    assert sink.calls.acquire(timeout=10)
+    ahead = 0
+    while runner.wants_more:
+        ahead += 1
+        runner.take(Item(BATCHES[ahead % len(BATCHES)], (ahead,)))
+    sink.may_go_on.release(ahead + 1)
+    runner.drain(time.monotonic() + 10)
+    return ahead
 
 
 def test_a_sink_that_does_not_say_so_takes_no_several_batches() -> None:
