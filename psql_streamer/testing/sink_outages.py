@@ -65,8 +65,8 @@ class SinkOutageContract(WritingContract):
             pytest.skip(NO_OUTAGE)
         with self._make_started() as sink:
             writes = bind(sink)
-            first = next(writes)
             with outage:
+                first = next(writes)
                 assert not succeeds(first), "a write returns though nothing can be written"
                 status = sink.status()
                 assert not status.ok, "a status says that the last attempt failed"
