@@ -127,7 +127,7 @@ TOGETHER_BYTES = 16 << 20
 
 AHEAD_BYTES = 1 << 20
 """The size in memory of the batches that wait from which no further one is made while a sink writes that likes several
-together: 10,000 rows of 100 bytes have more (decision 092)."""
+together: 10,000 rows of 100 bytes have more (decision 153)."""
 
 TRANSACTION_BYTES = 8 << 20
 """The size of the batches in memory from which no further one is added to a transaction: beginning and committing one

@@ -209,7 +209,6 @@ class SinkRunner:
             gathered = gather(self._queues[place], lambda: self._abandon.is_set() or self._is_over(place))
             if gathered is None:
                 return None
-            self._at_work.add(place)
             for item in gathered.items:
                 self._require_place(item.batch)
             write = partial(self.part.write_transaction, gathered.to_transaction(self._describe))
@@ -219,7 +218,6 @@ class SinkRunner:
 
     def _make_write(self, place: int, first: Item) -> Callable[[], None]:
         """What writes the item, and those that wait behind it as long as the sink takes more."""
-        self._at_work.add(place)
         waiting = Waiting(first, partial(self._take_behind, place), self.part.rows_at_once, self._require_place)
         self._waiting = waiting
         return partial(self._write, self.part.begin_write(waiting), waiting.taken)
@@ -262,6 +260,7 @@ class SinkRunner:
         try:
             self._work_until_over(place, take, restart)
         except BaseException as error:  # whatever a part raises, also SystemExit: the others are stopped in order
+            self._at_work.add(place)  # also where it failed in front of the work: what it took is not done
             self._lifecycle.fail(name, error)
 
     def _work_until_over(self, place: int, take: Callable[[], _Job | None], restart: Callable[[], None] | None) -> None:
@@ -287,10 +286,7 @@ class SinkRunner:
     def _take_next(self, place: int, held: Item | None) -> tuple[Item | None, Item | None]:
         """The next item, merged with those that wait behind it if the handler likes that; and one of another source."""
         queue = self._queues[place]
-        first = held
-        # Not before its last result was taken: so a batch less is in memory, and nobody waits for the next one yet.
-        if first is None and queue.wait_until_filled(LOOK_SECONDS):
-            first = queue.get(0.0) if self._queues[place + 1].wait_until_empty(LOOK_SECONDS) else None
+        first = held or self._take_in_turn(place)
         most = self.handlers[place].batches_at_once
         if first is None or most == 1:
             return first, None
@@ -300,6 +296,12 @@ class SinkRunner:
                 return _merge_items(items), following
             items.append(following)
         return _merge_items(items), None
+
+    def _take_in_turn(self, place: int) -> Item | None:
+        """What waits for a handler whose last result was taken: so a batch less is in memory, and nobody lacks it."""
+        queue, following = self._queues[place], self._queues[place + 1]
+        is_due = queue.wait_until_filled(LOOK_SECONDS) and following.wait_until_empty(LOOK_SECONDS)
+        return queue.get(0.0) if is_due else None
 
     def _is_over(self, place: int) -> bool:
         """Whether nothing more comes: no earlier stage can still pass something on."""

@@ -51,15 +51,13 @@ def write(sink: Sink, batch: Batch) -> None:
 
 def bind_write(sink: Sink, batch: Batch) -> Callable[[], None]:
     """Writes a batch. Called again, it gives the sink the same object."""
-    if sink.is_transactional:
-        return partial(sink.write_transaction, Transaction([batch], {"db1": b"{}"}))
-    return partial(sink.write, batch)
+    return _bind_transaction(sink, [batch]) if sink.is_transactional else partial(sink.write, batch)
 
 
 def bind_writes(sink: Sink, batches: Sequence[Batch]) -> Iterator[Callable[[], None]]:
     """What writes batches that wait, offered as the pipeline does it: several at once to a sink that takes them."""
     if sink.is_transactional:
-        yield partial(sink.write_transaction, Transaction(batches, {"db1": b"{}"}))
+        yield _bind_transaction(sink, batches)
         return
     waiting = iter(batches)
     for first in waiting:
@@ -79,3 +77,7 @@ def succeeds(call: Callable[[], None]) -> bool:
     except SinkUnavailable:
         return False
     return True
+
+
+def _bind_transaction(sink: Sink, batches: Sequence[Batch]) -> Callable[[], None]:
+    return partial(sink.write_transaction, Transaction(batches, {"db1": b"{}"}))

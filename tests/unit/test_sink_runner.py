@@ -308,7 +308,7 @@ def test_a_handler_begins_no_batch_before_its_last_result_was_taken() -> None:
     for number in range(4):
         runner.take(Item(_BATCH, (number,)))
     _until(lambda: engine.handled == 2)
-    time.sleep(0.1)
+    time.sleep(0.1)  # it would go on within microseconds
     assert engine.handled == 2
     sink.may_write.release()
     _until(lambda: engine.handled == 3)

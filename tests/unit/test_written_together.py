@@ -12,10 +12,10 @@ import pytest
 
 from psql_streamer.batching import TOGETHER_BATCHES
 from psql_streamer.errors import SinkUnavailable
-from psql_streamer.interfaces import Finding, Handler, Sink, Status
+from psql_streamer.interfaces import Finding, Handler, Sink
 from psql_streamer.lsn import Lsn
 from psql_streamer.metrics.metrics import Metrics
-from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo, Stats
+from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, LogicalMessage, SourceInfo
 from psql_streamer.options import HandlerOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import sink_runner, waiting
@@ -101,7 +101,7 @@ class AtWork:
 
 
 class Passing(Handler):
-    """Gives what it gets."""
+    """Gives the very rows that it gets."""
 
     def __init__(self) -> None:
         super().__init__("passing", HandlerOptions())
@@ -117,12 +117,6 @@ class Passing(Handler):
 
     def stop(self) -> None:
         pass
-
-    def status(self) -> Status:
-        return Status(True, "well")
-
-    def stats(self) -> Stats:
-        return {}
 
 
 def make_runner(
@@ -266,7 +260,7 @@ def test_a_sink_that_takes_no_batch_stops_the_service() -> None:
     """It says that all is written, and a batch that nobody acknowledges would keep the source's log for ever."""
 
     class TakesNone(Several):
-        def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:  # noqa: ARG002
+        def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:  # noqa: ARG002 - none is taken
             return lambda: None
 
     done: list[Item] = []
