@@ -125,6 +125,11 @@ TOGETHER_BATCHES = 8
 TOGETHER_BYTES = 16 << 20
 """The size of these batches in memory from which no further one is added (decision 092)."""
 
+TOGETHER_SECONDS = 0.06
+"""How long a sink waits in all for further batches that it likes to write together, where it has AHEAD_BYTES of them:
+the source is making the next one. Requests with ten records in place of forty cost the machine far more (decision
+154)."""
+
 AHEAD_BYTES = 1 << 20
 """The size in memory of the batches that wait from which no further one is made while a sink writes that likes several
 together: 10,000 rows of 100 bytes have more (decision 153)."""

@@ -222,8 +222,8 @@ class SinkRunner:
         self._waiting = waiting
         return partial(self._write, self.part.begin_write(waiting), waiting.taken)
 
-    def _take_behind(self, place: int) -> Item | None:
-        item = self._queues[place].get(0.0)
+    def _take_behind(self, place: int, timeout: float) -> Item | None:
+        item = self._queues[place].get(0.0 if self._drained.is_set() else timeout)
         if item is not None and place == 0:
             self._on_taken()
         return item

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
-from psql_streamer.batching import TOGETHER_BATCHES, TOGETHER_BYTES
+from psql_streamer.batching import AHEAD_BYTES, TOGETHER_BATCHES, TOGETHER_BYTES, TOGETHER_SECONDS
 from psql_streamer.model import Batch
 from psql_streamer.pipeline.item import Item
 
 
 class Waiting(Iterator[Batch]):
     """A batch, and those that wait behind it when they are asked for, until they have about as many rows as the sink
-    likes: TOGETHER_BATCHES of them at most, and none behind TOGETHER_BYTES.
+    likes: TOGETHER_BATCHES of them at most, and none behind TOGETHER_BYTES. Behind AHEAD_BYTES, which a backlog has, it
+    waits for those that the source is making: TOGETHER_SECONDS in all.
 
-    take: the next one that waits; None if none does. rows: how many the sink likes. require: raises for a batch that
-    the sink must not get.
+    take: the next one; None if none comes within so many seconds. rows: how many the sink likes. require: raises for a
+    batch that the sink must not get.
     taken: the items whose batches were given, without their rows: of these nobody here holds any.
     """
 
     def __init__(
-        self, first: Item, take: Callable[[], Item | None], rows: int, require: Callable[[Batch], None]
+        self, first: Item, take: Callable[[float], Item | None], rows: int, require: Callable[[Batch], None]
     ) -> None:
         self.taken: list[Item] = []
         self._first = [first]
@@ -27,6 +29,7 @@ class Waiting(Iterator[Batch]):
         self._wanted = rows
         self._require = require
         self._rows = self._size = 0
+        self._waited = 0.0
 
     def __next__(self) -> Batch:
         item = self._first.pop() if self._first else self._take_behind()
@@ -48,4 +51,10 @@ class Waiting(Iterator[Batch]):
         enough = self._rows + self._rows // len(self.taken) // 2 >= self._wanted
         if enough or len(self.taken) >= TOGETHER_BATCHES or self._size >= TOGETHER_BYTES:
             return None
-        return self._take()
+        return self._take(0.0) if self._size < AHEAD_BYTES else self._wait_for_next()
+
+    def _wait_for_next(self) -> Item | None:
+        began = time.monotonic()
+        item = self._take(max(0.0, TOGETHER_SECONDS - self._waited))
+        self._waited += time.monotonic() - began
+        return item

@@ -19,6 +19,7 @@ from psql_streamer.model import NO_TRANSACTIONS, OUTSIDE, POSTGRESQL, Batch, Log
 from psql_streamer.options import HandlerOptions
 from psql_streamer.pgoutput.wal_position import WalPosition
 from psql_streamer.pipeline import sink_runner, waiting
+from psql_streamer.pipeline.bounded_queue import BoundedQueue
 from psql_streamer.pipeline.item import Item
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.pipeline.sink_runner import SinkRunner
@@ -169,7 +170,7 @@ def test_no_further_batch_is_taken_behind_a_number_of_bytes(monkeypatch: pytest.
 @pytest.mark.parametrize(("rows", "taken"), [(1, 1), (14, 1), (16, 2), (25, 2), (26, 3), (34, 3)])
 def test_the_batches_that_are_taken_have_about_as_many_rows_as_the_sink_likes(rows: int, taken: int) -> None:
     items = iter([Item(batch, ()) for batch in BATCHES])
-    batches = Waiting(next(items), lambda: next(items, None), rows, lambda _: None)
+    batches = Waiting(next(items), lambda _: next(items, None), rows, lambda _: None)
     assert len([*batches]) == taken
     assert len(batches.taken) == taken
 
@@ -178,7 +179,61 @@ def test_batches_without_rows_are_taken_up_to_a_number(monkeypatch: pytest.Monke
     """A part of a transaction that has only its end, and what filters have left nothing of."""
     monkeypatch.setattr(waiting, "TOGETHER_BATCHES", 4)
     items = iter([Item(replace(batch, messages=()), ()) for batch in BATCHES])
-    assert len([*Waiting(next(items), lambda: next(items, None), 1, lambda _: None)]) == 4
+    assert len([*Waiting(next(items), lambda _: next(items, None), 1, lambda _: None)]) == 4
+
+
+def test_a_sink_waits_for_no_further_batch_while_it_has_few_bytes() -> None:
+    """In a slow stream, where none may come for hours."""
+    waits: list[float] = []
+    assert len([*Waiting(Item(BATCHES[0], ()), waits.append, 5 * ROWS, lambda _: None)]) == 1
+    assert waits == [0.0]
+
+
+def test_a_sink_that_has_many_bytes_waits_for_further_batches_which_the_source_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = BoundedQueue[Item](1 << 20)
+    monkeypatch.setattr(waiting, "TOGETHER_SECONDS", 60.0)
+    monkeypatch.setattr(waiting, "AHEAD_BYTES", Item(BATCHES[0], ()).nbytes)
+    batches, given = Waiting(Item(BATCHES[0], ()), queue.get, 3 * ROWS, lambda _: None), list[Batch]()
+    thread = threading.Thread(target=given.extend, args=(batches,))
+    thread.start()
+    for batch in BATCHES[1:3]:
+        queue.put(Item(batch, ()), threading.Event())
+    thread.join(30)
+    assert given == BATCHES[:3]
+
+
+def test_what_a_sink_waits_for_further_batches_is_bounded_for_all_of_them_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each comes just before the time is over."""
+    now, waits, items = 100.0, list[float](), iter([Item(batch, ()) for batch in BATCHES])
+
+    def take(seconds: float) -> Item | None:
+        nonlocal now
+        waits.append(seconds)
+        now += seconds * 0.75
+        return next(items, None) if seconds else None
+
+    monkeypatch.setattr(waiting, "TOGETHER_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "AHEAD_BYTES", 1)
+    monkeypatch.setattr("psql_streamer.pipeline.waiting.time.monotonic", lambda: now)
+    assert len([*Waiting(next(items), take, 4 * ROWS, lambda _: None)]) == 4
+    assert waits == [0.5, 0.125, 0.03125]
+
+
+def test_a_sink_waits_for_no_further_batch_when_the_service_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "TOGETHER_SECONDS", 60.0)
+    monkeypatch.setattr(waiting, "AHEAD_BYTES", 1)
+    sink, done = Several(2), list[int]()
+    runner = make_runner(sink, lambda item, _: done.extend(item.batch_numbers))
+    runner.take(Item(BATCHES[0], (0,)))
+    runner.drain(time.monotonic())
+    runner.start()
+    sink.may_go_on.release()
+    runner.drain(time.monotonic() + 10)
+    assert done == [0]
 
 
 def test_what_comes_while_a_sink_is_at_a_batch_is_taken_with_it() -> None:
