@@ -21,8 +21,8 @@ from psql_streamer.model import Index
 from sinks.kafka.outgoing import Outgoing
 from sinks.kafka.producer import PartitionState, Producer, Report, TopicMetadata
 
-TOPICS_A_CLIENT = 250
-"""How many topics a client gets before another client is made."""
+TOPICS_A_CLIENT = 125
+"""How many topics a client gets before another client is made (docs/decisions/044-many-topics.md)."""
 
 MOST_CLIENTS = 16
 """A limit, because each client has a thread and a connection for every broker."""
