@@ -617,7 +617,7 @@ class Sink(ABC):
     @property
     def rows_at_once(self) -> int:
         """How many changes it likes to write at once, now: `begin_write` is offered batches that wait, until they have
-        about as many. From any thread.
+        about as many. What it takes may change the number. From any thread.
         """
         return 1
 

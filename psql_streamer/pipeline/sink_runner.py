@@ -218,7 +218,7 @@ class SinkRunner:
 
     def _make_write(self, place: int, first: Item) -> Callable[[], None]:
         """What writes the item, and those that wait behind it as long as the sink takes more."""
-        waiting = Waiting(first, partial(self._take_behind, place), self.part.rows_at_once, self._require_place)
+        waiting = Waiting(first, partial(self._take_behind, place), lambda: self.part.rows_at_once, self._require_place)
         self._waiting = waiting
         return partial(self._write, self.part.begin_write(waiting), waiting.taken)
 

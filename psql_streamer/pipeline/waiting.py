@@ -15,18 +15,23 @@ class Waiting(Iterator[Batch]):
     likes: TOGETHER_BATCHES of them at most, and none behind TOGETHER_BYTES. Behind AHEAD_BYTES, which a backlog has, it
     waits for those that the source is making: TOGETHER_SECONDS in all.
 
-    take: the next one; None if none comes within so many seconds. rows: how many the sink likes. require: raises for a
-    batch that the sink must not get.
+    take: the next one; None if none comes within so many seconds. count_rows: how many the sink likes, which it may
+    learn from what it takes. require: raises for a batch that the sink must not get.
     taken: the items whose batches were given, without their rows: of these nobody here holds any.
     """
 
     def __init__(
-        self, first: Item, take: Callable[[float], Item | None], rows: int, require: Callable[[Batch], None]
+        self,
+        first: Item,
+        take: Callable[[float], Item | None],
+        count_rows: Callable[[], int],
+        require: Callable[[Batch], None],
     ) -> None:
         self.taken: list[Item] = []
         self._first = [first]
         self._take = take
-        self._wanted = rows
+        self._count_rows = count_rows
+        self._wanted = count_rows()
         self._require = require
         self._rows = self._size = 0
         self._waited = 0.0
@@ -47,6 +52,7 @@ class Waiting(Iterator[Batch]):
         return min(TOGETHER_BATCHES, self._wanted * len(self.taken) // max(1, self._rows))
 
     def _take_behind(self) -> Item | None:
+        self._wanted = self._count_rows()
         # With half of a batch less there are too few rows as often as too many.
         enough = self._rows + self._rows // len(self.taken) // 2 >= self._wanted
         if enough or len(self.taken) >= TOGETHER_BATCHES or self._size >= TOGETHER_BYTES:

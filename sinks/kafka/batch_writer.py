@@ -142,7 +142,7 @@ class Unfinished:
 class BatchWriter:
     """options: of the sink. encoder: makes the records. log: for what is put aside. For one thread.
 
-    rows_at_once: how many rows should be written together, by those that were written last.
+    rows_at_once: how many rows should be written together, by those that were written last and those that come.
     """
 
     rows_at_once: int = 1
@@ -155,7 +155,7 @@ class BatchWriter:
 
     def make_records(self, unfinished: Unfinished) -> None:
         """Of all of its batches. Raises SinkUnavailable and SinkRefused, as the format does."""
-        unfinished.make_records(self._encoder.encode)
+        unfinished.make_records(self._encode)
 
     def write(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
         """Deliver what is left of the batches, whose records are made, and put aside what is rejected. Raises as
@@ -167,6 +167,13 @@ class BatchWriter:
         self._deliver(delivery, topics, unfinished)
         for one, rejected in unfinished.group_rejections():
             self._put_aside(delivery, topics, one, rejected)
+
+    def _encode(self, batch: Batch) -> Records:
+        """Before anything of it is written it is known that each of its topics has a partition."""
+        records = self._encoder.encode(batch)
+        if self._own_partitioner and len(records) > FEW_ROWS:
+            self.rows_at_once = max(self.rows_at_once, len(records.topic_names) * REQUEST_RECORDS)
+        return records
 
     def _deliver(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
         shipment = unfinished.shipment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -170,6 +170,21 @@ def test_as_many_rows_are_wanted_as_give_a_request_forty_records(
         assert sink.rows_at_once == 1
         sink.write(BATCH)
         assert sink.rows_at_once == wanted
+
+
+def test_it_is_known_before_the_first_write_how_many_topics_records_go_to(mock_kafka: MockKafka) -> None:
+    """Each has a partition at least. In the first write the number is not asked of brokers yet."""
+    records: list[Row] = [(f"t{i % 200}", b"k", b"v") for i in range(4000)]
+    wanted: list[int] = []
+
+    def offered() -> Iterator[Batch]:
+        for one in BATCHES:
+            yield one
+            wanted.append(sink.rows_at_once)
+
+    with started(mock_kafka.bootstrap, Canned(records)) as sink:
+        sink.begin_write(offered())()
+    assert wanted == [8000] * len(BATCHES)
 
 
 def test_as_many_are_wanted_behind_several_batches_as_behind_one_of_them(mock_kafka: MockKafka) -> None:

@@ -170,7 +170,7 @@ def test_no_further_batch_is_taken_behind_a_number_of_bytes(monkeypatch: pytest.
 @pytest.mark.parametrize(("rows", "taken"), [(1, 1), (14, 1), (16, 2), (25, 2), (26, 3), (34, 3)])
 def test_the_batches_that_are_taken_have_about_as_many_rows_as_the_sink_likes(rows: int, taken: int) -> None:
     items = iter([Item(batch, ()) for batch in BATCHES])
-    batches = Waiting(next(items), lambda _: next(items, None), rows, lambda _: None)
+    batches = Waiting(next(items), lambda _: next(items, None), lambda: rows, lambda _: None)
     assert len([*batches]) == taken
     assert len(batches.taken) == taken
 
@@ -179,13 +179,21 @@ def test_batches_without_rows_are_taken_up_to_a_number(monkeypatch: pytest.Monke
     """A part of a transaction that has only its end, and what filters have left nothing of."""
     monkeypatch.setattr(waiting, "TOGETHER_BATCHES", 4)
     items = iter([Item(replace(batch, messages=()), ()) for batch in BATCHES])
-    assert len([*Waiting(next(items), lambda _: next(items, None), 1, lambda _: None)]) == 4
+    assert len([*Waiting(next(items), lambda _: next(items, None), lambda: 1, lambda _: None)]) == 4
+
+
+def test_a_sink_that_learns_from_what_it_takes_that_it_likes_more_is_offered_more() -> None:
+    items, liked = iter([Item(batch, ()) for batch in BATCHES]), ROWS
+    batches = Waiting(next(items), lambda _: next(items, None), lambda: liked, lambda _: None)
+    next(batches)
+    liked = 3 * ROWS
+    assert len([*batches]) == 2
 
 
 def test_a_sink_waits_for_no_further_batch_while_it_has_few_bytes() -> None:
     """In a slow stream, where none may come for hours."""
     waits: list[float] = []
-    assert len([*Waiting(Item(BATCHES[0], ()), waits.append, 5 * ROWS, lambda _: None)]) == 1
+    assert len([*Waiting(Item(BATCHES[0], ()), waits.append, lambda: 5 * ROWS, lambda _: None)]) == 1
     assert waits == [0.0]
 
 
@@ -195,7 +203,7 @@ def test_a_sink_that_has_many_bytes_waits_for_further_batches_which_the_source_m
     queue = BoundedQueue[Item](1 << 20)
     monkeypatch.setattr(waiting, "TOGETHER_SECONDS", 60.0)
     monkeypatch.setattr(waiting, "AHEAD_BYTES", Item(BATCHES[0], ()).nbytes)
-    batches, given = Waiting(Item(BATCHES[0], ()), queue.get, 3 * ROWS, lambda _: None), list[Batch]()
+    batches, given = Waiting(Item(BATCHES[0], ()), queue.get, lambda: 3 * ROWS, lambda _: None), list[Batch]()
     thread = threading.Thread(target=given.extend, args=(batches,))
     thread.start()
     for batch in BATCHES[1:3]:
@@ -219,7 +227,7 @@ def test_what_a_sink_waits_for_further_batches_is_bounded_for_all_of_them_togeth
     monkeypatch.setattr(waiting, "TOGETHER_SECONDS", 0.5)
     monkeypatch.setattr(waiting, "AHEAD_BYTES", 1)
     monkeypatch.setattr("psql_streamer.pipeline.waiting.time.monotonic", lambda: now)
-    assert len([*Waiting(next(items), take, 4 * ROWS, lambda _: None)]) == 4
+    assert len([*Waiting(next(items), take, lambda: 4 * ROWS, lambda _: None)]) == 4
     assert waits == [0.5, 0.125, 0.03125]
 
 
