@@ -125,7 +125,7 @@ class PostgresOptions(SourceOptions):
     timeout: PositiveDuration = 2.0
     receive_timeout: Annotated[PositiveDuration, Field(ge=1.0)] = 30.0
     batch_size: int = Field(default=10_000, gt=0, le=_MOST_MESSAGES)
-    batch_bytes: Annotated[PositiveByteSize, Field(le=1 << 30)] = 4 << 20
+    batch_bytes: Annotated[PositiveByteSize, Field(le=1 << 30)] = 3 << 20
     batch_flush_interval: PositiveDuration = 1.0
     wal_position_override: _LsnOption = NO_LSN
     wal_retain: ByteSize = 0
