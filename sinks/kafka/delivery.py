@@ -337,8 +337,12 @@ class Delivery:
         properties = {**self._properties, **self._size.properties, **more}
         if not more:
             self._bytes = self._size.bytes
-        with self._convert_start_errors():
-            return Clients(lambda: Producer(properties, self._complaints.add, self._log), self._log)
+
+        def make() -> Producer:
+            with self._convert_start_errors():  # also of one that comes later, for more topics
+                return Producer(properties, self._complaints.add, self._log)
+
+        return Clients(make, self._log)
 
     @contextmanager
     def _convert_start_errors(self) -> Iterator[None]:

@@ -6,10 +6,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,7 +19,7 @@ from psql_streamer.errors import SinkUnavailable
 from sinks.kafka import clients
 from sinks.kafka.delivery import Delivery
 from sinks.kafka.options import CreateTopics
-from sinks.kafka.producer import TopicMetadata
+from sinks.kafka.producer import Producer, TopicMetadata
 from sinks.kafka.sink import KafkaSink
 from sinks.kafka.topics import TopicRefused, Topics
 from tests.kafka_reader import consume
@@ -169,6 +170,50 @@ def test_a_client_that_fails_for_good_costs_the_others_no_record(monkeypatch: py
         assert found[name][:30] == expected
         assert found[name][-30:] == expected
         assert len(found[name]) in (60, 90)
+
+
+def test_a_further_client_that_does_not_start_is_made_when_the_batch_is_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as for want of threads, or while the file of a certificate is replaced."""
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 5)
+    names, made = [f"t{number}" for number in range(20)], count()
+
+    def make(*arguments: Any) -> Producer:
+        if next(made) == 2:
+            raise KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+        return Producer(*arguments)
+
+    monkeypatch.setattr("sinks.kafka.delivery.Producer", make)
+    rows: list[Row] = [(names[i % 20], b"the same partition", b"%d" % i) for i in range(200)]
+    with MockBrokers() as brokers:
+        for name in names:
+            brokers.create(name, 1)
+        with started(brokers.bootstrap, Canned(rows)) as sink:
+            with pytest.raises(SinkUnavailable, match="the Kafka client does not start"):
+                sink.write(BATCH)
+            sink.write(BATCH)
+            assert number_of_clients(sink) == 4
+        assert values_by_topic(consume(brokers.bootstrap, names)) == values_by_topic_of(rows, names)
+
+
+def test_brokers_that_do_not_answer_are_waited_for_once_however_many_clients_are_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stop waits for these questions, too."""
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 1)
+    monkeypatch.setattr(clients, "_FIRST_METADATA_SECONDS", 1.0)
+    with MockBrokers() as brokers:
+        brokers.delay(1, 30_000)
+        of_topics = clients.Clients(
+            lambda: Producer({"bootstrap.servers": brokers.bootstrap}, lambda _: None, logging.getLogger(__name__)),
+            logging.getLogger(__name__),
+        )
+        began = time.monotonic()
+        of_topics.meet_brokers([f"t{number}" for number in range(16)], 0.1)
+        took = time.monotonic() - began
+        of_topics.close()
+    assert took < 2.5
 
 
 def test_missing_topics_are_made_with_one_request(
