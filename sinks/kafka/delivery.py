@@ -81,6 +81,7 @@ class Delivery:
         self._size = RequestSize(properties, log)
         self._is_idempotent = is_idempotent(properties)
         self._compression = Compression(properties)
+        self._lacks_producer = False
         self._producer = self._make_producer({})
         self._plain: Clients | None = None
         self._single: Clients | None = None
@@ -115,7 +116,7 @@ class Delivery:
         """Take what clients said while nothing was written: it does not explain what comes. Nothing is under way."""
         if time.monotonic() - self._delivered_at > _UNHEARD_SECONDS:
             try:
-                for client in (self._producer, self._plain):
+                for client in (self._require_producer(), self._plain):
                     if client is not None:
                         client.poll()
             except KafkaException:
@@ -125,7 +126,7 @@ class Delivery:
     def read_metadata(self, topic: str | None, timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.read_metadata. SinkUnavailable or SinkRefused when the brokers do not answer."""
         with self._convert_metadata_errors(timeout):
-            found = self._producer.read_metadata(topic, timeout)
+            found = self._require_producer().read_metadata(topic, timeout)
         if self._plain is not None:
             self._plain.look_again(None if topic is None else (topic,), timeout)
         return found
@@ -133,7 +134,7 @@ class Delivery:
     def read_metadata_together(self, topics: Sequence[str], timeout: float) -> Mapping[str, TopicMetadata]:
         """See Producer.read_metadata_together. Raises as `metadata` does."""
         with self._convert_metadata_errors(timeout):
-            found = self._producer.read_metadata_together(topics, timeout)
+            found = self._require_producer().read_metadata_together(topics, timeout)
         if self._plain is not None:
             self._plain.look_again(topics, timeout)
         return found
@@ -155,7 +156,9 @@ class Delivery:
     def abandon(self) -> None:
         """Forget what is not delivered, and go on with a new client."""
         self.close()
+        self._lacks_producer = True
         self._producer = self._make_producer({})
+        self._lacks_producer = False
 
     def close(self) -> None:
         """Forget what is not delivered, and disconnect."""
@@ -175,7 +178,14 @@ class Delivery:
             self.abandon()
             raise self._make_error(f"brokers gave no metadata within {timeout:g} s", error.args[0]) from None
 
+    def _require_producer(self) -> Clients:
+        """Made now if it did not start when the one before was given up."""
+        if self._lacks_producer:
+            self.abandon()
+        return self._producer
+
     def _choose_producer(self, shipment: Shipment) -> Clients:
+        self._require_producer()
         if shipment.client is not None and shipment.client.is_closed:
             shipment.recall()
         if shipment.client is not None:

@@ -197,6 +197,28 @@ def test_a_further_client_that_does_not_start_is_made_when_the_batch_is_written_
         assert values_by_topic(consume(brokers.bootstrap, names)) == values_by_topic_of(rows, names)
 
 
+def test_a_client_that_does_not_start_in_place_of_one_that_failed_is_made_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = count()
+
+    def make(*arguments: Any) -> Producer:
+        if next(made) in (1, 2):
+            raise KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+        return Producer(*arguments)
+
+    monkeypatch.setattr("sinks.kafka.delivery.Producer", make)
+    with MockBrokers() as brokers:
+        brokers.create("t", 1)
+        with started(brokers.bootstrap, Canned([("t", b"k", b"v")])) as sink:
+            brokers.answer(PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            for _ in range(2):
+                with pytest.raises(SinkUnavailable, match="the Kafka client does not start"):
+                    sink.write(BATCH)
+            sink.write(BATCH)
+        assert len(consume(brokers.bootstrap, ["t"])) == 1
+
+
 def test_brokers_that_do_not_answer_are_waited_for_once_however_many_clients_are_new(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
