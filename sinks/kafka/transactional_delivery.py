@@ -88,6 +88,7 @@ class TransactionalDelivery(Delivery):
     def initialize(self) -> None:
         """Take over the transactional id, unless this client has it. Nothing is left open behind it."""
         if not self._is_initialized:
+            self._require_producer()
             self._repeat("did not give the transactional id", self._initialize)
             self._is_initialized = True
 

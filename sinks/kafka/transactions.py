@@ -178,6 +178,6 @@ class Transactions:
 
     def _give_up(self, one: _Open) -> None:
         self.given_up += 1
-        self._delivery.abandon()
-        if one.unfinished is not None:
+        if one.unfinished is not None:  # before the next client is made, which may fail
             one.unfinished.write_again()
+        self._delivery.abandon()

@@ -197,6 +197,29 @@ def test_a_commit_without_an_answer_is_found_out_about_and_not_made_twice(
     assert len(committed(kafka, topic)) == 200
 
 
+def test_all_of_a_transaction_is_written_again_though_the_next_client_does_not_start_at_once(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_topic(kafka, topic_prefix)
+
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr("sinks.kafka.transactional_delivery.TransactionalProducer", refuse)
+        raise SinkUnavailable("brokers are away")
+
+    def refuse(*_: object) -> None:
+        monkeypatch.undo()
+        raise KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+
+    with start(kafka, [(topic, b"k", b"1"), (topic, b"k", b"2")]) as sink:
+        one = transaction()
+        monkeypatch.setattr(TransactionalDelivery, "commit", fail)
+        with pytest.raises(SinkUnavailable, match="the Kafka client does not start"):
+            sink.write_transaction(one)
+        write_until_it_works(sink, one)
+    assert [record.value for record in committed(kafka, topic)] == [b"1", b"2"]
+
+
 @pytest.mark.behaviour("K10")
 def test_what_kafka_rejects_goes_to_the_dead_letters_once_and_the_rest_of_its_transaction_is_written_once(
     kafka: str, topic_prefix: str, start: Start
