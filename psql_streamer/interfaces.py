@@ -626,8 +626,10 @@ class Sink(ABC):
 
         batches: those that wait at the time when they are taken, one at least. The service holds no rows of what was
         taken: they are freed as soon as the sink needs them no more. Reaches no server.
-        What it returns may take further batches. SinkUnavailable from it: the same is called again, before any other
-        write. When it returns, all that was taken is durable.
+        What it returns may take further batches, and should: for these the service may wait a moment, and the source
+        makes the next one when `begin_write` is over.
+        SinkUnavailable from it: the same is called again, before any other write. When it returns, all that was taken
+        is durable.
         """
         return partial(self.write, next(batches))
 
