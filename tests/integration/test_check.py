@@ -181,7 +181,7 @@ def test_a_function_that_cannot_be_imported_does_not_keep_check_from_the_other_r
     ("setting", "said"),
     [
         ('"spark.driver.memory" = "100m"', "Insufficient driver memory"),
-        ('"spark.sql.session.timeZone" = "Europe/Zurch"', "Europe/Zurch"),
+        pytest.param('"spark.sql.session.timeZone" = "Europe/Zurch"', "Europe/Zurch", marks=pytest.mark.soak),
         ('"spark.sql.ansi.enabled" = "maybe"', "spark.sql.ansi.enabled"),
     ],
 )

@@ -34,7 +34,7 @@ def test_a_topic_that_does_not_exist_is_not_the_end_of_waiting(kafka: str, topic
         consume(kafka, [f"{topic_prefix}.none"], until=never, timeout=1)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_topics_survive_a_killed_broker(broker: EmbeddedKafka, topic_prefix: str) -> None:
     produce(broker.bootstrap, topic_prefix, 100)
     broker.restart(kill=True)

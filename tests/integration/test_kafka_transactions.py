@@ -470,6 +470,7 @@ def test_a_broker_that_falls_silent_is_not_taken_for_a_transaction_of_somebody_e
             os.kill(broker.pid, signal.SIGCONT)
 
 
+@pytest.mark.soak
 def test_what_the_client_complained_of_between_transactions_is_not_told_as_the_reason_of_a_silence_later(
     broker: EmbeddedKafka, topic_prefix: str, start: Start
 ) -> None:

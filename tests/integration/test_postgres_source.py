@@ -318,7 +318,7 @@ def test_wal_that_is_kept_back_does_not_keep_the_server_from_shutting_down(
 
 
 @pytest.mark.behaviour("O4")
-@pytest.mark.parametrize("over", ["socket", "tcp"])
+@pytest.mark.parametrize("over", [pytest.param("socket", marks=pytest.mark.soak), "tcp"])
 def test_a_server_shuts_down_though_nobody_takes_what_it_sends(own_postgres: EmbeddedPostgres, over: str) -> None:
     database = Database("postgres", own_postgres.build_dsn(tcp=over == "tcp"), own_postgres.version)
     database.execute(_SCHEMA)

@@ -125,7 +125,7 @@ def require_told(shown: SnapshotProgress, table: str) -> None:
 
 
 @pytest.mark.behaviour("N28")
-@pytest.mark.parametrize("meanwhile", ["running", "stopped"])
+@pytest.mark.parametrize("meanwhile", ["running", pytest.param("stopped", marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("made", "altered", "table"), AWAY_AND_BACK)
 def test_a_table_that_was_not_streamed_between_two_chunks_is_read_from_its_beginning_and_that_is_told(
     database: Database, made: str, altered: str, table: str, meanwhile: str

@@ -189,6 +189,7 @@ def test_a_join_by_the_key_runs_as_often_as_a_key_has_versions(
     assert (len(ran), sum(ran)) == (runs, 5)
 
 
+@pytest.mark.soak
 def test_a_query_that_reads_the_lookup_in_any_other_way_sees_the_same(streams: Any, database: Database) -> None:
     stream = streams(AS_A_WHOLE)
     order(database, 1)

@@ -158,7 +158,10 @@ def python_of_every_kind(df: Any) -> Any:
     return df.filter(is_small("amount")).withColumn("n", number("amount") + lit(1)).withColumn("d", days("n"))
 
 
-@pytest.mark.parametrize(("rule", "column", "bad"), [("inverse", "n", 0), ("python_of_every_kind", None, "x")])
+@pytest.mark.parametrize(
+    ("rule", "column", "bad"),
+    [("inverse", "n", 0), pytest.param("python_of_every_kind", None, "x", marks=pytest.mark.soak)],
+)
 def test_many_rows_on_which_a_python_function_fails_are_found_by_one_job(
     spark: Any, monkeypatch: pytest.MonkeyPatch, rule: str, column: str | None, bad: Any
 ) -> None:

@@ -292,7 +292,7 @@ def show_failure(call: Callable[[], object]) -> None:
         print(f"{type(error).__name__}: {error}", flush=True)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_spark_is_started_again_where_its_folder_was_removed() -> None:
     result = run_apart(remove_folder_between_batches)
     removed, full, restarted = result.stdout.splitlines()

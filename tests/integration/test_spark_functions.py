@@ -208,6 +208,7 @@ def test_a_row_that_ends_the_python_process_of_a_function_is_looked_for_and_put_
     assert sorted(seq for part in result.changes for seq in part.seq.tolist()) == [0, 1, 3]
 
 
+@pytest.mark.soak
 def test_a_row_that_ends_the_python_process_of_a_function_stops_the_service_by_its_name(spark: Any) -> None:
     handler = spark(orders={"function": f"{__name__}:ends_its_process"})
     with pytest.raises(HandlerUnavailable):
@@ -365,6 +366,7 @@ def test_a_function_that_stops_spark_is_told_of_and_spark_is_started_again(
         engine.start()  # tests share it
 
 
+@pytest.mark.soak
 def test_spark_that_stopped_by_itself_is_started_again(spark: Any, engine: SparkHandler) -> None:
     handler = spark({}, others={"sql": "SELECT *, id + 1 AS n FROM changes"})
     given = batch(changes([INSERT], {0: ROW}, {}, table="others"))

@@ -236,7 +236,7 @@ def test_a_column_of_a_lookup_that_a_where_names_is_kept_as_well(with_lookups: A
     assert len(handler.handle(batch(shop()))) == before
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("json", "parquet"))])
 def test_a_version_that_lacks_a_column_which_a_rule_names_does_not_take_the_place_of_the_one_before(
     with_lookups: Any, tmp_path: Path, kind: str
 ) -> None:
@@ -270,7 +270,9 @@ def test_a_version_that_lacks_a_column_which_a_rule_names_does_not_take_the_plac
     ("sql", "first", "second", "refusal"),
     [
         ("s.v + 1", {"v": 1}, {"v": "x"}, "v is of type string, and was bigint; the rule 'orders' may use it"),
-        ("s.v.a", {"v": {"a": 1}}, {"v": "x"}, "v is of type string, and was struct"),
+        pytest.param(
+            "s.v.a", {"v": {"a": 1}}, {"v": "x"}, "v is of type string, and was struct", marks=pytest.mark.soak
+        ),
         ("s.v.a", {"v": {"a": 1, "b": 2}}, {"v": {"b": 2}}, "v.a is gone"),
         ("v || customer", {"v": 1}, {"v": 1, "customer": "ann"}, "a rule fails: public.orders, rule 'orders': "),
     ],
@@ -311,7 +313,7 @@ def test_a_column_without_values_has_no_type_that_counts_and_numbers_may_become_
     until(lambda: "segment is of type string, and was double" in handler.status().reason, "the file to be refused")
 
 
-@pytest.mark.parametrize("most_collected", [200_000, 0])
+@pytest.mark.parametrize("most_collected", [200_000, pytest.param(0, marks=pytest.mark.soak)])
 def test_a_value_of_a_new_version_that_the_join_cannot_take_keeps_the_version_before(
     with_lookups: Any,
     csv: Path,

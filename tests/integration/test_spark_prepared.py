@@ -586,6 +586,7 @@ def test_a_lookup_that_was_broadcast_stays_as_long_as_the_plan_that_joins_it(spa
     assert values(only(handler.handle(batch(shop()))), "segment") == expected == [b"gold", None, b"iron"]
 
 
+@pytest.mark.soak
 def test_what_plans_keep_of_large_rows_does_not_fill_the_memory(spark: Any) -> None:
     texts = [f"length(to_json(named_struct('n', {at}, 'a', repeat(customer, id)))) AS n" for at in range(10)]
     handler = spark({}, **{f"t{at}": {"sql": f"SELECT *, {text} FROM changes"} for at, text in enumerate(texts)})

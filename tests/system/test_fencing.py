@@ -185,6 +185,7 @@ def test_an_override_is_followed_once_for_every_value_and_told(database: Databas
         assert times_delivered(begin) == 3, "after it was taken out it may be set again"
 
 
+@pytest.mark.soak
 def test_an_override_leaves_a_snapshot_where_it_is(database: Database, tmp_path: Path) -> None:
     database.execute(_SCHEMA + "; INSERT INTO t SELECT generate_series(1, 3000)")
     options = {"mode": "initial", "chunkRows": 10, "parallel": 1}

@@ -142,10 +142,7 @@ PASSING = {
 @pytest.mark.behaviour("R6")
 @pytest.mark.parametrize(
     "fault",
-    [
-        pytest.param(one, marks=[pytest.mark.soak] if one not in ("server down", "broker away") else [])
-        for one in PASSING
-    ],
+    [pytest.param(one, marks=[] if one == "server down" else [pytest.mark.soak]) for one in PASSING],
 )
 def test_what_passes_is_told_while_it_lasts_and_costs_nothing(scene: Scene, fault: str) -> None:
     bring, word = PASSING[fault]
