@@ -169,7 +169,7 @@ class BatchWriter:
             self._put_aside(delivery, topics, one, rejected)
 
     def _encode(self, batch: Batch) -> Records:
-        """Before anything of it is written it is known that each of its topics has a partition."""
+        """Its records, and how many rows such a write should have: each of their topics has a partition at least."""
         records = self._encoder.encode(batch)
         if self._own_partitioner and len(records) > FEW_ROWS:
             self.rows_at_once = max(self.rows_at_once, len(records.topic_names) * REQUEST_RECORDS)
