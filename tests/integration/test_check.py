@@ -182,7 +182,7 @@ def test_a_function_that_cannot_be_imported_does_not_keep_check_from_the_other_r
     [
         ('"spark.driver.memory" = "100m"', "Insufficient driver memory"),
         pytest.param('"spark.sql.session.timeZone" = "Europe/Zurch"', "Europe/Zurch", marks=pytest.mark.soak),
-        ('"spark.sql.ansi.enabled" = "maybe"', "spark.sql.ansi.enabled"),
+        pytest.param('"spark.sql.ansi.enabled" = "maybe"', "spark.sql.ansi.enabled", marks=pytest.mark.soak),
     ],
 )
 def test_a_setting_that_spark_refuses_when_it_starts_is_found(file: Path, setting: str, said: str) -> None:

@@ -65,7 +65,12 @@ def encoder(form: str) -> Any:
 @pytest.mark.parametrize(
     ("rule", "form"),
     [
-        *(pytest.param(rule, "event", id=f"{name}-event") for name, rule in RULES.items()),
+        *(
+            pytest.param(
+                rule, "event", id=f"{name}-event", marks=[] if name in ("all", "function") else [pytest.mark.soak]
+            )
+            for name, rule in RULES.items()
+        ),
         *(
             pytest.param(
                 rule, "debezium", id=f"{name}-debezium", marks=[] if name == "computed" else [pytest.mark.soak]

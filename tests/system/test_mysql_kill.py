@@ -34,7 +34,7 @@ def _until_durable(service: Service, schema: Schema) -> None:
 @pytest.mark.behaviour("B4", "K10")
 @pytest.mark.parametrize(
     ("kills", "exactly_once"),
-    [(4, False), pytest.param(20, False, marks=pytest.mark.soak), pytest.param(20, True, marks=pytest.mark.soak)],
+    [(2, False), pytest.param(20, False, marks=pytest.mark.soak), pytest.param(20, True, marks=pytest.mark.soak)],
 )
 def test_a_service_and_a_server_killed_under_load_lose_nothing_and_keep_the_order(
     own_mariadb: EmbeddedMariadb, kafka: str, topic_prefix: str, tmp_path: Path, kills: int, exactly_once: bool

@@ -127,7 +127,7 @@ def test_a_password_that_libpq_takes_for_a_port_is_not_shown(tmp_path: Path, clo
     assert "source.db0.dsn: " in output(SHORT, command, "-vv", "-config", file)
 
 
-@pytest.mark.parametrize("dsn", DSNS)
+@pytest.mark.parametrize("dsn", [*DSNS[:3], *(pytest.param(dsn, marks=pytest.mark.soak) for dsn in DSNS[3:])])
 def test_a_start_that_fails_shows_no_password(tmp_path: Path, closed_port: int, dsn: str) -> None:
     file = configuration(tmp_path, closed_port, SHORT, (dsn,))
     file.write_text(re.sub("(?s)\\[sink.*", '[sink.all]\ntype = "stub_discard"\nsources = ["db0"]\n', file.read_text()))

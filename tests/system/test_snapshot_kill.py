@@ -56,7 +56,7 @@ def _records(bootstrap: str, prefix: str, database: Database) -> list[Record]:
 @pytest.mark.behaviour("N29")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kills", "rows"), [(2, 3_000), pytest.param(50, 20_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
+    ("kills", "rows"), [(1, 3_000), pytest.param(50, 20_000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])]
 )
 def test_a_service_killed_while_it_reads_existing_rows_goes_on_where_it_was(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path, kills: int, rows: int
