@@ -8,11 +8,9 @@ one client takes a time that grows with the square of its topics: docs/decisions
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 
 import numpy as np
 from confluent_kafka import KafkaException
@@ -28,9 +26,6 @@ TOPICS_A_CLIENT = 125
 
 MOST_CLIENTS = 16
 """A limit, because each client has a thread and a connection for every broker."""
-
-_MOST_INTRODUCTIONS = 4
-"""New clients that ask side by side, of some hundred topics each."""
 
 _FIRST_METADATA_SECONDS = 2.0
 """The time that brokers get to tell new clients of their topics; without an answer these ask for each by itself."""
@@ -206,14 +201,12 @@ class Clients:
         """Let new clients ask for their topics, side by side: each takes 50 ms to connect."""
         if not numbers:
             return
-        ask = partial(self._read_first_metadata, time.monotonic() + _FIRST_METADATA_SECONDS)
-        with ThreadPoolExecutor(min(_MOST_INTRODUCTIONS, len(numbers))) as threads:
-            for found in threads.map(ask, numbers):
+        with ThreadPoolExecutor(len(numbers)) as threads:
+            for found in threads.map(self._read_first_metadata, numbers):
                 self._told.update({name: topic.partitions for name, topic in found.items()})
 
-    def _read_first_metadata(self, deadline: float, number: int) -> Mapping[str, TopicMetadata]:
-        left = max(0.0, deadline - time.monotonic())
+    def _read_first_metadata(self, number: int) -> Mapping[str, TopicMetadata]:
         try:
-            return self._all[number].read_metadata_together(self._topics[number], left)
+            return self._all[number].read_metadata_together(self._topics[number], _FIRST_METADATA_SECONDS)
         except KafkaException:  # what the client complains of is told when records do not get through
             return {}

@@ -46,6 +46,10 @@ RULES: dict[str, Any] = {
 }
 
 
+ALWAYS = (("all", "event"), ("function", "event"), ("computed", "debezium"))
+"""Those that run with the others: each way of a rule, and each form of an event."""
+
+
 def passed_on(frame: Any) -> Any:
     return frame
 
@@ -65,18 +69,9 @@ def encoder(form: str) -> Any:
 @pytest.mark.parametrize(
     ("rule", "form"),
     [
-        *(
-            pytest.param(
-                rule, "event", id=f"{name}-event", marks=[] if name in ("all", "function") else [pytest.mark.soak]
-            )
-            for name, rule in RULES.items()
-        ),
-        *(
-            pytest.param(
-                rule, "debezium", id=f"{name}-debezium", marks=[] if name == "computed" else [pytest.mark.soak]
-            )
-            for name, rule in RULES.items()
-        ),
+        pytest.param(rule, form, id=f"{name}-{form}", marks=[] if (name, form) in ALWAYS else [pytest.mark.soak])
+        for name, rule in RULES.items()
+        for form in ("event", "debezium")
     ],
 )
 def test_rows_of_another_type_with_the_same_oid_come_out_as_if_they_were_the_first(
