@@ -16,16 +16,16 @@ from psql_streamer.embedded.mock_kafka import MockKafka
 from tests.database import Database
 
 
-def test_the_shop_counts_what_postgresql_committed(every_postgres: Database) -> None:
-    there = shop.create(every_postgres.dsn)
+def test_the_shop_counts_what_postgresql_committed(either_postgres: Database) -> None:
+    there = shop.create(either_postgres.dsn)
     announced: list[str] = []
-    writer = Shop(every_postgres.dsn, announced.append, there)
+    writer = Shop(either_postgres.dsn, announced.append, there)
     writer.start()
     wait_until(lambda: writer.transactions >= 60 or not writer.is_alive())
     writer.close()
     assert writer.error is None
     for table in shop.TABLES:
-        left = every_postgres.value(f"SELECT count(*) FROM shop.{table}")
+        left = either_postgres.value(f"SELECT count(*) FROM shop.{table}")
         counts = writer.committed
         assert counts[table, "read"] + counts[table, "insert"] - counts[table, "delete"] == left
     assert {action for _, action in writer.committed} == {"read", "insert", "update", "delete"}
@@ -37,13 +37,13 @@ def test_the_shop_counts_what_postgresql_committed(every_postgres: Database) -> 
         "ROLLBACK TO SAVEPOINT",
     ]
     assert writer.fates == {
-        ("customers", "insert", "left out"): every_postgres.value(
+        ("customers", "insert", "left out"): either_postgres.value(
             "SELECT count(*) FROM shop.customers WHERE 'test' = ANY (tags)"
         ),
-        ("baskets", "insert", "more by explode"): every_postgres.value(
+        ("baskets", "insert", "more by explode"): either_postgres.value(
             "SELECT sum(jsonb_array_length(contents) - 1) FROM shop.baskets"
         ),
-        ("baskets", "insert", "dead letter"): every_postgres.value(
+        ("baskets", "insert", "dead letter"): either_postgres.value(
             'SELECT count(*) FROM shop.baskets WHERE contents @> \'[{"quantity": "a handful"}]\''
         ),
     }

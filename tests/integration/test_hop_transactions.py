@@ -115,6 +115,7 @@ def test_events_of_partitions_that_another_instance_got_are_not_written_any_more
     assert committed(kafka, topic, topic) < 0
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("G6")
 def test_events_of_partitions_that_stay_are_written_though_the_group_goes_on(kafka: str, topic: str) -> None:
     """What was taken in the generation before is committed in the one that follows it."""
@@ -192,6 +193,7 @@ def test_a_session_that_ends_waits_for_what_is_on_its_way(kafka: str, topic: str
     assert copied(kafka, topic) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.soak
 def test_a_session_that_an_error_of_the_client_ends_takes_part_in_rebalances_until_all_is_written(
     kafka: str, topic: str
 ) -> None:

@@ -215,6 +215,7 @@ def test_many_missing_topics_are_summed_up(strict_broker: str) -> None:
     assert problems[-1] == "20 more findings like the one before"
 
 
+@pytest.mark.soak
 def test_what_a_client_complained_of_while_it_was_idle_is_not_told_as_the_reason_of_a_silence_later(
     broker: EmbeddedKafka, topic_prefix: str
 ) -> None:
@@ -264,6 +265,7 @@ def test_interrupt_ends_a_write_that_waits_for_brokers(broker: EmbeddedKafka, to
         assert "interrupted" in str(raised[0])
 
 
+@pytest.mark.soak
 def test_a_record_that_a_client_kept_for_longer_than_the_topic_takes_is_written_with_the_time_of_now(
     broker: EmbeddedKafka, topic_prefix: str
 ) -> None:

@@ -645,6 +645,7 @@ def test_what_is_in_flight_when_it_reconnects_is_committed_when_it_is_confirmed_
         wait_for(lambda: committed(kafka, topic, topic) == 5, "the commit")
 
 
+@pytest.mark.soak
 def test_a_rebalance_waits_for_what_was_in_flight_when_it_reconnected(kafka: str, topic_prefix: str) -> None:
     create_topic(kafka, topic_prefix, partitions=2)
     for partition in range(2):
@@ -724,6 +725,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_stops_the_source(kafka: str,
             _read_on(source)
 
 
+@pytest.mark.soak
 def test_a_partition_that_was_given_up_while_it_was_paused_is_read_again_when_it_comes_back(
     kafka: str, topic_prefix: str
 ) -> None:

@@ -164,6 +164,7 @@ def test_a_partition_that_another_broker_leads_from_now_on_is_read_on() -> None:
             assert commits([*first, *read_rows(source, 3)]) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.soak
 def test_a_leader_that_is_away_while_other_brokers_answer_is_on_status_until_it_answers_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -186,6 +187,7 @@ def test_a_leader_that_is_away_while_other_brokers_answer_is_on_status_until_it_
             assert "source.hop: reads again" in caplog.messages
 
 
+@pytest.mark.soak
 def test_a_leader_that_is_away_keeps_no_other_partition_from_being_read() -> None:
     with MockBrokers(3) as brokers:
         brokers.create("orders", 2)
@@ -237,6 +239,7 @@ def test_a_session_timeout_that_brokers_refuse_stops_the_source_with_what_to_do(
             read_rows(source, 1, timeout=15)
 
 
+@pytest.mark.soak
 def test_a_partition_of_which_nothing_comes_though_records_are_there_is_on_status(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -532,6 +532,7 @@ def test_transactions_have_large_requests_again_after_a_while_if_the_topic_takes
     assert [record.key for record in committed(kafka, topic)] == [key for _, key, _ in rows] * 3
 
 
+@pytest.mark.soak
 def test_dead_letters_that_are_cut_make_no_requests_smaller(
     kafka: str, topic_prefix: str, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

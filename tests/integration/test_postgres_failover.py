@@ -457,6 +457,7 @@ def test_a_standby_that_lags_behind_what_was_read_is_waited_for(own_postgres: Em
             service.run(source_of(after), after)
 
 
+@pytest.mark.soak
 @newer_servers
 def test_a_slot_that_standbys_keep_is_read_on_when_one_is_promoted(own_postgres: EmbeddedPostgres) -> None:
     """The dsn names both servers; the standby is told of, and left alone, before it is the primary."""
@@ -544,6 +545,7 @@ def test_a_server_that_keeps_no_slots_on_standbys_is_refused(oldest_postgres: Em
         source.start(None)
 
 
+@pytest.mark.soak
 @newer_servers
 def test_a_standby_that_is_away_and_holds_changes_back_is_told_of_and_changes_come_when_it_is_there_again(
     own_postgres: EmbeddedPostgres,

@@ -62,6 +62,7 @@ def rows(batches: Sequence[Batch]) -> list[int]:
     return sorted(commit // 8 for commit in commits(batches))
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("G8")
 def test_partitions_whose_records_wait_for_the_registry_go_to_another_instance_at_once(
     kafka: str, topic_prefix: str, server: RegistryServer

@@ -201,6 +201,7 @@ def _commit_prepared(database: Database) -> None:
         cursor.execute("COMMIT PREPARED 'left'")
 
 
+@pytest.mark.soak
 def test_a_chunk_behind_wal_that_is_not_written_out_comes_though_no_standby_confirms_commits(
     own_postgres: EmbeddedPostgres,
 ) -> None:

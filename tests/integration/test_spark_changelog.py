@@ -167,7 +167,7 @@ def pass_on(changes: Any) -> Any:
         (BY_KEY, 2),
         ({"sql": BY_KEY["sql"].replace("l.id = c.customer_id", "c.customer_id = l.id AND l.segment <> ''")}, 2),
         ({"sql": "SELECT id, expected, customer_id AS segment, 'customers' AS of FROM changes"}, 1),
-        (AS_A_WHOLE, 5),
+        pytest.param(AS_A_WHOLE, 5, marks=pytest.mark.soak),
         ({"function": f"{__name__}:pass_on"}, 1),
     ],
 )
@@ -200,6 +200,7 @@ def test_a_query_that_reads_the_lookup_in_any_other_way_sees_the_same(streams: A
     assert wrong(joined) == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [3])
 def test_repeats_behind_a_crash_are_joined_as_the_first_time(streams: Any, database: Database, seed: int) -> None:
     chance = random.Random(seed)

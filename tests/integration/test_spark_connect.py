@@ -71,6 +71,7 @@ def test_a_rule_works_as_on_a_local_engine(remote: Any) -> None:
     assert handler.status().reason.startswith("Spark 4")
 
 
+@pytest.mark.soak
 def test_what_is_computed_is_taken_to_be_made_of_every_column_that_the_query_names(remote: Any) -> None:
     rows: dict[int, Texts] = {0: [b"1", b"a", b"abc"], 1: [b"2", b"b", None]}
     given = changes([INSERT, UPDATE], rows, {}, DOCS, {2: [False, True]}, identity=BY_KEY)

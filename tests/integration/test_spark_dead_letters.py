@@ -175,6 +175,7 @@ def test_many_rows_on_which_a_python_function_fails_are_found_by_one_job(
     assert len(runs) <= 12, "all rows, ten of those that fail, and the rest"
 
 
+@pytest.mark.soak
 def test_of_several_python_functions_the_one_that_failed_is_named(spark: Any) -> None:
     handler = spark(docs={"function": f"{__name__}:python_of_every_kind", **ASIDE})
     result = handler.handle(batch(documents((b"5", b"{}"), (b"-1", b"{}"), (b"99", b"{}"))))

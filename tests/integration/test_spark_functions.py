@@ -197,6 +197,7 @@ def ends_its_process(df: Any) -> Any:
     return df.withColumn("id", f.udf(lambda number: number if number != 3 else os._exit(1), "int")("id"))
 
 
+@pytest.mark.soak
 def test_a_row_that_ends_the_python_process_of_a_function_is_looked_for_and_put_aside(spark: Any) -> None:
     handler = spark(orders={"function": f"{__name__}:ends_its_process", "onError": "dead-letter"})
     with pytest.raises(HandlerUnavailable, match="the Python process of its function ended"):
@@ -349,6 +350,7 @@ def test_what_a_function_sets_in_its_session_does_not_hold_for_other_rules(spark
     ]
 
 
+@pytest.mark.soak
 def test_a_function_that_stops_spark_is_told_of_and_spark_is_started_again(
     spark: Any, engine: SparkHandler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,6 +298,7 @@ def test_a_version_of_other_types_with_which_a_rule_fails_does_not_take_the_plac
     until(lambda: segments_of(handler) == before and "in vain" not in handler.status().reason, "the file to be read")
 
 
+@pytest.mark.soak
 def test_a_column_without_values_has_no_type_that_counts_and_numbers_may_become_wider(
     with_lookups: Any, tmp_path: Path
 ) -> None:
@@ -345,6 +346,7 @@ def test_a_value_of_a_new_version_that_the_join_cannot_take_keeps_the_version_be
     assert "in vain" not in handler.status().reason
 
 
+@pytest.mark.soak
 def test_a_value_that_the_join_cannot_take_in_the_first_version_is_told_as_the_lookups(
     with_lookups: Any, csv: Path
 ) -> None:
@@ -360,6 +362,7 @@ def selects_segment(df: Any) -> Any:
     return df.join(segments, df.customer == segments.name, "left").drop(segments.name)
 
 
+@pytest.mark.soak
 def test_a_lost_column_that_a_function_does_not_use_keeps_no_version_back_and_one_that_it_uses_does(
     with_lookups: Any, csv: Path
 ) -> None:

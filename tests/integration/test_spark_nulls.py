@@ -163,7 +163,7 @@ _TO_JSON = "to_json(named_struct('id', id, 'd', IF(a = 'no name <', DATE'2026-01
         pytest.param(_TO_XML, NULL, id="to_xml-null"),
         pytest.param(_TO_XML, ASIDE, id="to_xml-dead-letter", marks=pytest.mark.soak),
         pytest.param(_TO_JSON, NULL, id="to_json-null", marks=pytest.mark.soak),
-        pytest.param(_TO_JSON, ASIDE, id="to_json-dead-letter"),
+        pytest.param(_TO_JSON, ASIDE, id="to_json-dead-letter", marks=pytest.mark.soak),
     ],
 )
 def test_nothing_of_a_row_that_fails_while_it_is_written_is_in_the_next(spark: Any, text: str, mode: Any) -> None:

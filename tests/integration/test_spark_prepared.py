@@ -570,6 +570,7 @@ def _has(blocks: Any, block: Any) -> bool:
     return bool(blocks.getStatus(block).isDefined())
 
 
+@pytest.mark.soak
 def test_a_lookup_that_was_broadcast_stays_as_long_as_the_plan_that_joins_it(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "segments.csv"
     path.write_text("name,segment\nann,gold\ndan,iron\n")

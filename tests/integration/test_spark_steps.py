@@ -165,6 +165,7 @@ def test_tokens_have_the_shape_of_values_and_no_two_are_alike(spark: Any) -> Non
     assert values(other, "email")[1000] != values(result, "email")[1000]
 
 
+@pytest.mark.soak
 def test_tokens_are_what_their_description_says_and_a_long_text_takes_a_time_as_long_as_it_is(spark: Any) -> None:
     texts = [("Ab-9 " * 40_000)[:length] for length in (0, 1, 2, 63, 64, 65, 130, 16_383, 16_384, 16_385, 200_000)]
     given = people(*((str(at), text, None, None) for at, text in enumerate(texts)))

@@ -184,6 +184,7 @@ def test_with_exactly_once_a_registry_that_is_away_gives_up_no_transaction(
     assert len(consume(kafka, [topic])) == 1
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("A3")
 def test_a_change_of_a_table_that_the_registry_refuses_stops_the_sink_before_anything_of_it_is_written(
     database: Database, kafka: str, topic: str, registry: ApicurioRegistry, tmp_path: Path

@@ -103,6 +103,7 @@ def test_events_of_a_mariadb_are_the_same_bytes_after_a_hop_that_began_before_th
         assert _by_key(copies) == _by_key(originals)
 
 
+@pytest.mark.soak
 def test_an_applier_that_is_started_first_waits_for_topics_and_copies_what_comes(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_reconnect_that_comes_to_another_cluster_stops_before_its_first_row(
         )
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("R7")
 def test_an_override_is_followed_once_for_every_value_and_told(database: Database, tmp_path: Path) -> None:
     database.execute(_SCHEMA)

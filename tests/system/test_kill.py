@@ -60,7 +60,7 @@ def _lsn(position: Position | None) -> Lsn:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "exactly_once"),
-    [(3, False), *(pytest.param(20, once, marks=pytest.mark.soak) for once in (False, True))],
+    [(2, False), *(pytest.param(20, once, marks=pytest.mark.soak) for once in (False, True))],
 )
 def test_a_service_killed_again_and_again_under_load_loses_nothing_and_keeps_the_order(
     database: Database,

@@ -156,6 +156,7 @@ def test_what_passes_is_told_while_it_lasts_and_costs_nothing(scene: Scene, faul
     assert scene.service.stop() == 0
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("R6")
 def test_a_broker_of_two_that_is_away_is_told_and_costs_nothing(
     own_postgres: EmbeddedPostgres, topic_prefix: str, tmp_path: Path

@@ -76,7 +76,7 @@ def adding(file: Path) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kills", "exactly_once"),
-    [(2, False), pytest.param(20, False, marks=pytest.mark.soak), pytest.param(4, True, marks=pytest.mark.soak)],
+    [(1, False), pytest.param(20, False, marks=pytest.mark.soak), pytest.param(4, True, marks=pytest.mark.soak)],
 )
 def test_a_service_killed_again_and_again_while_rows_are_added_loses_none(
     kafka: str, topic_prefix: str, tmp_path: Path, kills: int, exactly_once: bool

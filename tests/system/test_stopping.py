@@ -167,6 +167,7 @@ def test_a_store_that_refuses_the_last_position_is_told_with_what_is_sent_again(
         assert said.splitlines()[-1].endswith(f"lmdb: {service.lmdb} is full: raise lmdbMapSize")
 
 
+@pytest.mark.soak
 @pytest.mark.behaviour("K10")
 def test_what_a_transaction_brought_is_not_sent_again_though_the_disk_took_no_position(
     database: Database, kafka: str, topic_prefix: str, tmp_path: Path

@@ -28,7 +28,9 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("kind", ["other", "postgresql", pytest.param("mariadb", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "kind", ["postgresql", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("other", "mariadb"))]
+)
 @pytest.mark.usefixtures("_no_garbage_collection")
 def test_no_format_keeps_a_batch_that_it_has_encoded(form: str, kind: str) -> None:
     encoder = encoder_of(form, Router({}, "shop", "", "messages"), {}, headers=True)
