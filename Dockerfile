@@ -55,6 +55,10 @@ RUN groupadd --system --gid 10001 psql-streamer \
     && install --directory /etc/psql-streamer
 
 COPY --from=build /opt/psql-streamer /opt/psql-streamer
+# Spark's classes as its JVM has them in memory: it starts in some half of the time. An image without them works, too.
+RUN if [ "$SPARK" = no ]; then exit 0; fi \
+    && /opt/psql-streamer/bin/python -m psql_streamer.spark.class_archive /opt/psql-streamer/spark.jsa \
+    || echo "no archive of Spark's classes: starts of the service take longer"
 COPY --chmod=0755 deploy/entrypoint.sh /usr/local/bin/entrypoint.sh
 
 # PSQL_STREAMER__HTTP wins over the configuration file: a service that listens on its own loopback could not be reached.
@@ -63,6 +67,7 @@ ENV PATH=/opt/psql-streamer/bin:$PATH \
     HOME=/var/lib/psql-streamer \
     PSQL_STREAMER__HTTP=:8080 \
     PYTHONUNBUFFERED=1 \
+    SPARK_SUBMIT_OPTS=-XX:SharedArchiveFile=/opt/psql-streamer/spark.jsa \
     XDG_STATE_HOME=/var/lib
 
 USER 10001:10001

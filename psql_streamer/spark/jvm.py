@@ -88,7 +88,7 @@ _CONTEXT_STOP_SECONDS = 0.75
 longer, and would leave it behind, with all of its memory."""
 
 _MEMORY = "spark.driver.memory"
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _PYTHON = "spark.pyspark.python"
 _LOG_LEVEL = "spark.log.level"
@@ -162,8 +162,8 @@ class Jvm:
         with suppress(Exception):
             self.spark.sparkContext.cancelAllJobs()
 
-    def stop(self) -> None:
-        """End it, and remove its files."""
+    def stop(self, seconds: float = _JVM_STOP_SECONDS) -> None:
+        """End it, and remove its files. seconds: how long its process may take for its end."""
         if self.cluster is not None:
             self.cluster.close()
         from pyspark import SparkContext
@@ -183,7 +183,7 @@ class Jvm:
             SparkContext._gateway = None
             SparkContext._jvm = None
         if gateway is not None:
-            _end(gateway)
+            _end(gateway, seconds)
         self._scratch.remove()
 
     @contextmanager
@@ -241,10 +241,10 @@ class Jvm:
         """What spark-submit is called with. pyspark would pass every setting on the command line, which any user of
         the machine can read; files of this folder are ours alone."""
         java_options = self._folder / "java-options"
-        write_java_options(java_options, settings[_JAVA_OPTIONS])
+        write_java_options(java_options, settings[JAVA_OPTIONS])
         properties = self._folder / "spark.properties"
         # The launcher of a JVM takes its options out of a file that is named with @ (java(1), "argument files").
-        write_properties(properties, {**settings, _JAVA_OPTIONS: f"@{java_options}"})
+        write_properties(properties, {**settings, JAVA_OPTIONS: f"@{java_options}"})
         given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
         return f"--properties-file {shlex.quote(str(properties))} {given}"
 
@@ -272,7 +272,7 @@ class Jvm:
         settings |= options.conf
         if not options.master.startswith("local"):
             settings[_EXECUTOR_JAVA_OPTIONS] = _build_executor_java_options(settings)
-        given = settings.get(_JAVA_OPTIONS, "")
+        given = settings.get(JAVA_OPTIONS, "")
         java_options = [
             f"-Dlog4j2.configurationFile={self._folder}/log4j2.properties",
             # Libraries and Spark's artifacts are unpacked there; a JVM that is killed leaves them.
@@ -283,7 +283,7 @@ class Jvm:
         ]
         if not _COLLECTOR.search(given):
             java_options.append(_BATCH_COLLECTOR)
-        return settings | {_JAVA_OPTIONS: " ".join(filter(None, java_options))}
+        return settings | {JAVA_OPTIONS: " ".join(filter(None, java_options))}
 
     def _explain_failed_start(self, error: Exception) -> HandlerError:
         refusal = _find_refusal(error)
@@ -346,7 +346,7 @@ def _find_last_line(said: list[str]) -> str:
     return next((line for line in lines if line.startswith("Error")), lines[-1] if lines else "")
 
 
-def _end(gateway: Any) -> None:
+def _end(gateway: Any, seconds: float) -> None:
     """End the JVM: close what keeps it alive, wait, and kill it if it stays."""
     with suppress(Exception):
         gateway.shutdown()
@@ -354,7 +354,7 @@ def _end(gateway: Any) -> None:
     with suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(_JVM_STOP_SECONDS)
+        process.wait(seconds)
     except TimeoutExpired:
         process.kill()
         process.wait()
