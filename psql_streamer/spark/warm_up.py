@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from psql_streamer.spark.prepared import PreparedRules
 
 _TABLE_ROWS = 5_000
-_WARM_UP_SECONDS = 0.5
-"""For each of the two. With 2 s a start takes 3 s longer, and a hundred small batches behind it 6 ms each, not 9."""
+_JOB_SECONDS = 0.5
+"""What is planned for every batch takes some 100 ms: for that some compiled code is worth little."""
+
+_RUN_SECONDS = 2.0
+"""A plan that is kept takes 2 ms when the JVM has compiled what it runs, and three times as much before."""
 
 _MOST_JOBS = 40
 _MOST_RUNS = 400
 
 
 def warm_up(spark: SparkSession, prepared: PreparedRules | None) -> None:
-    """Send a table with a column of every common type there and back, again and again for a moment: with plans of
-    their own, and by one that is kept, if there are such.
+    """Send a table with a column of every common type there and back, again and again for a moment: with plans
+    of their own, and by one that is kept, if there are such.
     """
     numbers = pa.array(np.arange(_TABLE_ROWS))
     table = pa.table(
@@ -47,14 +50,14 @@ def warm_up(spark: SparkSession, prepared: PreparedRules | None) -> None:
     def derive(frame: DataFrame) -> DataFrame:
         return frame.selectExpr("*", "integer + 1 AS following")
 
-    _repeat(lambda: derive(spark.createDataFrame(table)).toArrow(), _MOST_JOBS)
+    _repeat(lambda: derive(spark.createDataFrame(table)).toArrow(), _MOST_JOBS, _JOB_SECONDS)
     if prepared is not None:
         plan = prepared.plan(spark, spark.createDataFrame(table).schema, table.schema, derive)
-        _repeat(lambda: plan.run(table), _MOST_RUNS)
+        _repeat(lambda: plan.run(table), _MOST_RUNS, _RUN_SECONDS)
 
 
-def _repeat(work: Callable[[], object], times: int) -> None:
-    deadline = time.monotonic() + _WARM_UP_SECONDS
+def _repeat(work: Callable[[], object], times: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     for _ in range(times):
         work()
         if time.monotonic() > deadline:
