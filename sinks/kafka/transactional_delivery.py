@@ -44,6 +44,11 @@ too long: they do not say which.
 
 _ENDED_REMEDY = 'if transactions take longer than kafka."transaction.timeout.ms", raise it'
 
+_UNFINISHED_REMEDY = (
+    "they have not ended the transaction before in all of its partitions: it passes when they have; look for those "
+    "without a leader, and at the brokers' logs"
+)
+
 _TIMEOUT = "transaction.timeout.ms"
 _SINGLY_TIMEOUT_MS = 900_000
 """The time for a transaction of one record a request: what brokers allow, unless their transaction.max.timeout.ms says
@@ -242,7 +247,10 @@ class TransactionalDelivery(Delivery):
             return MemberIsGone(f"brokers refused the offsets of the consumer group's member: {error.str()}")
         if error.code() in _ENDED_BY_BROKERS:
             return _make_ended_error(error)
-        return self._make_error(f'brokers {what} (transactionalId "{self._id}")', error)
+        what = f'brokers {what} (transactionalId "{self._id}")'
+        if error.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+            return SinkUnavailable(f"{what}: {error.str()}", _UNFINISHED_REMEDY)
+        return self._make_error(what, error)
 
     def _find_fatal_error(self) -> SinkError | None:
         error = self._client.fatal_error

@@ -3,10 +3,14 @@
 A transaction that fails is written again, all of it, by a new client. Before that, the note that was committed last
 says whether a commit without an answer was made, and whether another instance has taken over. A client that brokers
 refuse may also be one whose transaction took longer than transaction.timeout.ms.
+
+Brokers confirm a commit before each of its partitions shows it: where one was deleted or has no leader they may take
+seconds, in which they answer nothing to the next transaction. The note that is shown until then is an earlier one.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import secrets
 import time
@@ -66,7 +70,7 @@ class _Open:
 class Transactions:
     """delivery: its client's. writer: of batches. topic: where notes are. log: for what is written again.
 
-    given_up: how many attempts were, to write a transaction.
+    given_up: how many attempts were, to write a transaction. _noted_before: by whoever was there before this instance.
     """
 
     def __init__(
@@ -77,7 +81,9 @@ class Transactions:
         self._topic = topic
         self._log = log
         self.given_up = 0
-        self._noted = NOTHING_NOTED
+        self._noted = self._noted_before = NOTHING_NOTED
+        self._session = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
         self._open: _Open | None = None
 
     def begin_session(self) -> None:
@@ -87,7 +93,8 @@ class Transactions:
         """
         self._topic.make(self._delivery)
         self._delivery.initialize()
-        mine = self._make_note(self._topic.read().notes)
+        self._noted_before = self._topic.read()
+        mine = self._make_note(self._noted_before.notes)
         self._delivery.begin()
         self._deliver_note(mine)
         self._delivery.commit()
@@ -156,13 +163,19 @@ class Transactions:
         if one.was_ended:
             self._delivery.wait(_TAKE_OVER_SECONDS)
         self._topic.require(self._delivery)
-        self._require_own(self._topic.peek(), one)  # before that instance is taken over from
+        shown = self._topic.peek()
+        if not self._may_be_behind(shown):
+            self._require_own(shown, one)  # before that instance is taken over from
         self._delivery.initialize()
         found = self._topic.read()
         self._require_own(found, one)
         if found.token == one.noted.token:
             self._log.info("the transaction was committed, though brokers did not say so")
         return found.token == one.noted.token
+
+    def _may_be_behind(self, shown: Noted) -> bool:
+        """Whether it is of this instance, or of the one before: what was committed behind it may not be shown yet."""
+        return shown.token == self._noted_before.token or shown.token.startswith(self._session)
 
     def _require_own(self, found: Noted, one: _Open) -> None:
         if found == NOTHING_NOTED:
@@ -174,7 +187,7 @@ class Transactions:
             )
 
     def _make_note(self, notes: Mapping[str, bytes]) -> Noted:
-        return Noted(secrets.token_hex(8), notes)
+        return Noted(f"{self._session}-{next(self._numbers)}", notes)
 
     def _give_up(self, one: _Open) -> None:
         self.given_up += 1

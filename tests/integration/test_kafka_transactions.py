@@ -369,6 +369,37 @@ def test_a_client_that_brokers_refuse_though_no_other_instance_writes_goes_on(
     assert len(committed(kafka, topic)) == 2
 
 
+@pytest.mark.parametrize("written_before", [0, 2])
+def test_a_client_that_brokers_refuse_goes_on_though_its_last_commits_are_not_shown_yet(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch, written_before: int
+) -> None:
+    """As behind the deletion of a topic of the last transaction. An earlier note was taken for another instance's."""
+    monkeypatch.setattr("sinks.kafka.transactions._TAKE_OVER_SECONDS", 0.1)
+    notes, topic = f"{topic_prefix}-once.position", create_topic(kafka, topic_prefix)
+    create_topic(kafka, notes)
+    holding = Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic_prefix}-other"})
+    holding.init_transactions()
+    fencing = Producer({"bootstrap.servers": kafka, "transactional.id": f"{topic_prefix}-once"})
+    with start(kafka, [(topic, b"1", b"value")], timeout="1s") as sink:
+        for number in range(written_before):
+            sink.write_transaction(transaction(number))
+        holding.begin_transaction()
+        holding.produce(notes, b"x", b"x", partition=0)
+        holding.flush()
+        for number in range(2):
+            sink.write_transaction(transaction(number))
+        fencing.init_transactions()
+        one = transaction(4)
+        with pytest.raises(SinkUnavailable, match="brokers have ended the transaction"):
+            sink.write_transaction(one)
+        with pytest.raises(SinkUnavailable, match="transaction that is open"):
+            sink.write_transaction(one)
+        holding.abort_transaction()
+        write_until_it_works(sink, one)
+        assert noted(sink) == 4
+    assert len(committed(kafka, topic)) == written_before + 3
+
+
 def test_a_position_topic_with_other_records_is_refused(kafka: str, topic_prefix: str, start: Start) -> None:
     create_topic(kafka, f"{topic_prefix}-once.position")
     producer = Producer({"bootstrap.servers": kafka})
