@@ -218,6 +218,9 @@ class Pipeline(Service):
         deadline = time.monotonic() + _GIVE_UP_SECONDS
         for sink in self._sinks:
             sink.leave(deadline)
+        # Behind a failure none was waited for above, and a source must not be stopped under its own thread.
+        for source in self._sources.values():
+            source.join(deadline)
 
     def _release(self) -> list[str]:
         """Release clients and engines; the names of threads that do not end."""

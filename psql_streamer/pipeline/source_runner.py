@@ -96,6 +96,7 @@ class SourceRunner:
         self._unnoted = ""  # why a handler does not take it that a position is durable
         self._dropped: tuple[Position, Sequence[Relation]] | None = None
         self._look_for_dropped_at = 0.0
+        self._is_left = False
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self.snapshots = SnapshotRequests(part, store, self._is_started, lifecycle.stopping)
 
@@ -135,7 +136,8 @@ class SourceRunner:
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> None:
-        """Leave the server, telling it what was stored last."""
+        """Leave the server, telling it what was stored last. A thread that hangs in the source loses it meanwhile."""
+        self._is_left = True
         stop(self.name, self.part)
 
     def log_end(self) -> None:
@@ -409,7 +411,8 @@ class SourceRunner:
             ):
                 pass
         except BaseException as error:  # whatever a part raises, also SystemExit: the others are stopped in order
-            self._lifecycle.fail(self.name, error)
+            if not self._is_left:
+                self._lifecycle.fail(self.name, error)
 
     def _reconnect(self) -> None:
         self._connect()
