@@ -43,7 +43,8 @@ _STANDSTILL_REMEDY = (
 )
 """What to do about brokers that answer, but acknowledge nothing: librdkafka does not say what keeps it trying."""
 
-_GONE_REMEDY = "create it again, or set createTopics"
+GONE_REMEDY = "create it again, or set createTopics"
+"""What to do about a topic that was deleted while records are on their way to it."""
 
 _SILENCE_REMEDY = "look at the network, at the brokers' logs, and at quotas of the client (producer_byte_rate)"
 """What to do about brokers that do not answer a question, either, though no connection is lost: so is a client that
@@ -268,7 +269,7 @@ class Delivery:
             states = producer.read_partition_states(set(shipment.records.topic_names), _METADATA_SECONDS)
             why, is_gone = describe_troubles(shipment, states), lacks_partition(shipment, states)
             what = f"{what} ({why})" if why else what
-            hopeless, remedy = hopeless or is_gone, _GONE_REMEDY if is_gone else _STANDSTILL_REMEDY
+            hopeless, remedy = hopeless or is_gone, GONE_REMEDY if is_gone else _STANDSTILL_REMEDY
         if hopeless:
             self._replace(producer, shipment)
         if self._complaints.reason is not None:

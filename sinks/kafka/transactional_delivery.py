@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -18,7 +19,7 @@ from psql_streamer.batching import TRANSACTION_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
 from psql_streamer.interfaces import ConsumedOffsets
 from sinks.kafka.clients import Clients
-from sinks.kafka.delivery import ONE_A_REQUEST, Delivery
+from sinks.kafka.delivery import GONE_REMEDY, ONE_A_REQUEST, Delivery
 from sinks.kafka.errors import REJECTED, make_sink_error
 from sinks.kafka.findings import show_names
 from sinks.kafka.librdkafka import resolve_properties
@@ -179,13 +180,13 @@ class TransactionalDelivery(Delivery):
                 raise SinkUnavailable(f'topic "{topic}" is not there any more')
         self._known.update(topics)
 
-    def _judge(self, producer: Clients, shipment: Shipment) -> None:  # noqa: ARG002 - see Delivery
+    def _judge(self, producer: Clients, shipment: Shipment) -> None:
         failed = shipment.land()
         if not failed:
             self._complaints.settle()
             return
         if not any(failure.error.code() in REJECTED for failure in failed):
-            raise self._find_fatal_error() or self._describe(shipment, failed)
+            raise self._find_fatal_error() or self._describe(producer, shipment, failed)
         rejected = list(find_rejected(failed, shipment.records, self._bytes, singly=self._singly))
         rejected += find_without_key(rejected, shipment.records)
         shipment.rejected.update({failure.place: failure.error for failure in rejected})
@@ -199,14 +200,27 @@ class TransactionalDelivery(Delivery):
         if self._size.is_tried:
             self._delivered.append(shipment)
 
-    def _describe(self, shipment: Shipment, failed: list[Failed]) -> SinkError:
+    def _describe(self, producer: Clients, shipment: Shipment, failed: list[Failed]) -> SinkError:
         reason = self._client.transaction_error
         if reason is None:
             return self._make_undelivered_error(shipment, failed)
+        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return self._describe_deletion(producer, shipment, failed)
         records = shipment.records
         topics = dict.fromkeys(f'"{records.topic_names[records.topics[failure.place]]}"' for failure in failed)
         what = f"{len(failed)} records to {show_names(list(topics))} were not delivered, because the transaction failed"
         return self._make_error(what, reason)
+
+    def _describe_deletion(self, producer: Clients, shipment: Shipment, failed: list[Failed]) -> SinkError:
+        """Brokers fail the transaction for one topic, and its records are those of all topics."""
+        topics, gone = shipment.records.topic_names, list[str]()
+        with suppress(KafkaException):
+            there = producer.read_partition_states(set(topics), self._delivery_timeout)
+            gone = [f'"{topic}"' for topic in topics if topic not in there]
+        what = f"{len(failed)} records were not delivered, because the transaction failed"
+        if not gone:
+            return SinkUnavailable(f"{what}: one of its {len(topics)} topics was deleted, and is there again")
+        return SinkUnavailable(f"{what}, in which topic {show_names(gone)} does not exist any more", GONE_REMEDY)
 
     def _serve(self, producer: Clients, shipment: Shipment) -> None:
         """Behind a record that failed the client sends nothing of the transaction any more: the rest fails with it."""

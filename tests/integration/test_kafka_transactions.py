@@ -400,6 +400,42 @@ def test_a_client_that_brokers_refuse_goes_on_though_its_last_commits_are_not_sh
     assert len(committed(kafka, topic)) == written_before + 3
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_is_deleted_among_others_is_the_one_that_is_named(
+    kafka: str, topic_prefix: str, start: Start, monkeypatch: pytest.MonkeyPatch, is_made_again: bool
+) -> None:
+    """Brokers fail the transaction, and with it the records of all topics."""
+    admin, topics = AdminClient({"bootstrap.servers": kafka}), [f"{topic_prefix}-{number}" for number in range(5)]
+    for topic in topics:
+        create_topic(kafka, topic)
+    rows: list[Row] = [(topic, b"1", b"value") for topic in topics]
+    one = transaction(2)
+
+    def learn_and_delete(self: TransactionalDelivery, names: list[str]) -> None:
+        learn(self, names)
+        if topics[3] in names:
+            monkeypatch.setattr(TransactionalDelivery, "_learn", learn)
+            admin.delete_topics([topics[3]])[topics[3]].result()
+
+    def describe(self: TransactionalDelivery, *failure: Any) -> Exception:
+        if is_made_again:
+            create_topic(kafka, topics[3])
+        return describe_deletion(self, *failure)
+
+    learn, describe_deletion = TransactionalDelivery._learn, TransactionalDelivery._describe_deletion
+    monkeypatch.setattr(TransactionalDelivery, "_learn", learn_and_delete)
+    monkeypatch.setattr(TransactionalDelivery, "_describe_deletion", describe)
+    told = "one of its 5 topics was deleted, and is there again"
+    missing = f'in which topic "{topics[3]}" does not exist any more: create it again'
+    with start(kafka, rows) as sink, ended_by_interrupt(sink):
+        with pytest.raises(SinkUnavailable, match=told if is_made_again else missing):
+            sink.write_transaction(one)
+        if not is_made_again:
+            create_topic(kafka, topics[3])
+        write_until_it_works(sink, one)
+    assert Counter(record.topic for record in committed(kafka, *topics)) == dict.fromkeys(topics, 1)
+
+
 def test_a_position_topic_with_other_records_is_refused(kafka: str, topic_prefix: str, start: Start) -> None:
     create_topic(kafka, f"{topic_prefix}-once.position")
     producer = Producer({"bootstrap.servers": kafka})
