@@ -73,6 +73,16 @@ class Administrator:
                 mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation {name} --topic {topic}"
                 yield Finding(Severity.ERROR, f'no permission to {words} topic "{topic}"', mend)
 
+    def find_unwritable(self, topics: Sequence[str]) -> Sequence[str]:
+        """Those that may be described and not written to, as far as brokers say it."""
+        found = []
+        for topic, future in self._describe(topics, include_authorized_operations=True):
+            with suppress(KafkaException):
+                allowed = future.result().authorized_operations
+                if allowed and AclOperation.WRITE not in allowed:
+                    found.append(topic)
+        return found
+
     def find_forbidden_group(self, group: str, refused: Mapping[int, str]) -> Iterator[Finding]:
         """Whether a consumer group may not be joined, which is not tried. refused: what to do about errors that stay.
         Others are left to whoever asks for the group's offsets.

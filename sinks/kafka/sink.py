@@ -264,11 +264,18 @@ class KafkaSink(Sink):
     def _ask(self) -> tuple[Administrator, ClusterMetadata]:
         """Whoever asks the brokers, and what they show. Raises SinkError."""
         options = self._options
-        administrator = Administrator(options.hosts, options.make_admin_properties(), options.timeout, REFUSED)
+        administrator = self._make_administrator()
         try:
             return administrator, administrator.list_topics()
         except KafkaException as error:
             raise make_sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
+
+    def _make_administrator(self) -> Administrator:
+        options = self._options
+        return Administrator(options.hosts, options.make_admin_properties(), options.timeout, REFUSED)
+
+    def _find_unwritable(self, topics: Sequence[str]) -> Sequence[str]:
+        return self._make_administrator().find_unwritable(topics)
 
     def _make_admin(self) -> AdminClient:
         return AdminClient({**self._options.make_admin_properties()})
@@ -277,7 +284,9 @@ class KafkaSink(Sink):
         options, settings = self._options, self._options.make_properties()
         if not options.exactly_once:
             return Delivery(settings, options.delivery_timeout, self._log)
-        delivery = TransactionalDelivery(settings, options.delivery_timeout, self._log, options.transactional_id)
+        delivery = TransactionalDelivery(
+            settings, options.delivery_timeout, self._log, options.transactional_id, self._find_unwritable
+        )
         notes = PositionTopic(options, self._log)
         self._transactions = Transactions(delivery, self._writer, notes, self._log)
         return delivery

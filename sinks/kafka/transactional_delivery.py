@@ -76,15 +76,22 @@ class TransactionEnded(SinkUnavailable):
 class TransactionalDelivery(Delivery):
     """As Delivery, between `begin` and `commit`. After any error `abandon` comes first, then `initialize`.
 
-    transactional_id: by which brokers know the clients that follow each other.
+    transactional_id: by which brokers know the clients that follow each other. find_unwritable: asks brokers which of
+    some topics they let nobody write to, for a message.
     """
 
     singles_out = False
 
     def __init__(
-        self, properties: Mapping[str, str], delivery_timeout: float, log: logging.Logger, transactional_id: str
+        self,
+        properties: Mapping[str, str],
+        delivery_timeout: float,
+        log: logging.Logger,
+        transactional_id: str,
+        find_unwritable: Callable[[Sequence[str]], Sequence[str]],
     ) -> None:
         self._id = transactional_id
+        self._find_unwritable = find_unwritable
         self._singly = self._is_initialized = False
         self._may_take_long = True
         self._known: set[str] = set()
@@ -201,18 +208,22 @@ class TransactionalDelivery(Delivery):
             self._delivered.append(shipment)
 
     def _describe(self, producer: Clients, shipment: Shipment, failed: list[Failed]) -> SinkError:
+        """Brokers fail the transaction for one topic, too, and its records are those of all topics."""
         reason = self._client.transaction_error
         if reason is None:
             return self._make_undelivered_error(shipment, failed)
         if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return self._describe_deletion(producer, shipment, failed)
         records = shipment.records
-        topics = dict.fromkeys(f'"{records.topic_names[records.topics[failure.place]]}"' for failure in failed)
-        what = f"{len(failed)} records to {show_names(list(topics))} were not delivered, because the transaction failed"
+        topics = list(dict.fromkeys(records.topic_names[records.topics[failure.place]] for failure in failed))
+        if reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            with suppress(KafkaException):
+                topics = list(self._find_unwritable(records.topic_names)) or topics
+        names = show_names([f'"{topic}"' for topic in topics])
+        what = f"{len(failed)} records were not delivered, because the transaction failed, with topic {names}"
         return self._make_error(what, reason)
 
     def _describe_deletion(self, producer: Clients, shipment: Shipment, failed: list[Failed]) -> SinkError:
-        """Brokers fail the transaction for one topic, and its records are those of all topics."""
         topics, gone = shipment.records.topic_names, list[str]()
         with suppress(KafkaException):
             there = producer.read_partition_states(set(topics), self._delivery_timeout)

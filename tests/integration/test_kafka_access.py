@@ -160,6 +160,26 @@ def test_what_a_sink_with_exactly_once_may_not_do_is_named_at_the_start(sasl_bro
     assert [record.value for record in consume(plain, ["once"], isolation_level="read_committed")] == [b"a", b"a"]
 
 
+def test_the_topic_of_a_transaction_that_may_not_be_written_to_is_the_one_that_is_named(
+    sasl_broker: tuple[str, str],
+) -> None:
+    """Brokers refuse the transaction, and with it the records of all topics."""
+    plain, address = sasl_broker
+    topics = [f"among-{number}" for number in range(5)]
+    for topic in (*topics, "among.position"):
+        create_topic(plain, topic)
+        for operation in (AclOperation.DESCRIBE, AclOperation.READ, AclOperation.WRITE):
+            if (topic, operation) != (topics[3], AclOperation.WRITE):
+                grant(plain, operation, topic)
+    for operation in (AclOperation.DESCRIBE, AclOperation.WRITE):
+        grant(plain, operation, "among", ResourceType.TRANSACTIONAL_ID)
+    rows: list[Row] = [(topic, b"1", b"a") for topic in topics]
+    given = {"kafka": SASL | {"sasl.password": "secret"}, "exactlyOnce": True, "transactionalId": "among"}
+    told = r'transaction failed, with topic "among-3": .*Topic authorization failed.*grant the sink'
+    with started(address, Canned(rows), **given) as sink, pytest.raises(SinkRefused, match=told):
+        sink.write_transaction(Transaction([BATCH], {"db1": b"{}"}))
+
+
 def test_check_names_each_right_that_lacks_on_the_topics_of_tables(sasl_broker: tuple[str, str]) -> None:
     plain, address = sasl_broker
     for topic in ("shop.public.hidden", "shop.public.shown", "letters-hidden"):
