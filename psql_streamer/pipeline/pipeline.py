@@ -131,9 +131,10 @@ class Pipeline(Service):
             log.warning("%s: %s", name, reason)
         self._review()
         self._streaming = True
+        # A source is at work while those behind it wait for their servers, or end the service in the end.
+        self._checkpointer.start(source.checkpoint for source in self._sources.values())
         for source in self._sources.values():
             source.start()
-        self._checkpointer.start(source.checkpoint for source in self._sources.values())
         if self._config.ticker_interval:
             threading.Thread(target=self._log_statistics, name="ticker", daemon=True).start()
 
