@@ -51,7 +51,7 @@ def test_a_snapshot_that_goes_on_before_another_of_the_same_table_gives_nothing_
     "alter",
     [
         "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (code)",
-        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, code)",
+        pytest.param("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, code)", marks=pytest.mark.soak),
         "ALTER TABLE t ALTER id TYPE text",
         "CREATE UNIQUE INDEX by_code ON t (code); ALTER TABLE t REPLICA IDENTITY USING INDEX by_code",
     ],

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from psql_streamer.embedded.postgres import EmbeddedPostgres
+from psql_streamer.errors import SourceUnavailable
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState
 from sources.postgres.source import PostgresSource
 from tests.snapshot_fold import Fold
@@ -51,7 +52,13 @@ def test_n16_no_row_comes_from_another_server_to_which_the_address_leads(
                 database.execute("SELECT pg_logical_emit_message(true, 'so that WAL goes on', '')")
                 return bool(fold.reads) or "leads to another server than the one" in source.status().reason
 
-            read_until(source, fold, is_told)
+            try:
+                read_until(source, fold, is_told)
+            except SourceUnavailable as error:  # the stream may find it out before a chunk does, and is begun anew
+                if another is copy_of or "the dsn leads to a primary on timeline" not in str(error):
+                    raise
+                assert not fold.reads
+                return
             assert not fold.reads
             proxy.target = own_postgres.port
             read_until(source, fold, lambda: source.list_snapshots()[0].state is SnapshotState.DONE)

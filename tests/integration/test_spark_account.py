@@ -22,6 +22,7 @@ jvm.stop()
 """
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None,
     reason="only root starts a process of another user, by setpriv",

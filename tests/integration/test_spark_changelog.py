@@ -348,7 +348,7 @@ ALTER TABLE customers REPLICA IDENTITY FULL;
 
 
 @pytest.mark.parametrize("rule", [BY_KEY, AS_A_WHOLE])
-@pytest.mark.parametrize("merged", [1, 100])
+@pytest.mark.parametrize("merged", [pytest.param(1, marks=pytest.mark.soak), 100])
 def test_keys_that_change_places_in_one_statement_are_joined_as_they_are_behind_it(
     streams: Any, database: Database, merged: int, rule: dict[str, Any]
 ) -> None:

@@ -158,6 +158,7 @@ def python_of_every_kind(df: Any) -> Any:
     return df.filter(is_small("amount")).withColumn("n", number("amount") + lit(1)).withColumn("d", days("n"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("rule", "column", "bad"),
     [("inverse", "n", 0), pytest.param("python_of_every_kind", None, "x", marks=pytest.mark.soak)],

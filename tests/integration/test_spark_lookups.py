@@ -273,7 +273,7 @@ def test_a_version_that_lacks_a_column_which_a_rule_names_does_not_take_the_plac
         pytest.param(
             "s.v.a", {"v": {"a": 1}}, {"v": "x"}, "v is of type string, and was struct", marks=pytest.mark.soak
         ),
-        ("s.v.a", {"v": {"a": 1, "b": 2}}, {"v": {"b": 2}}, "v.a is gone"),
+        pytest.param("s.v.a", {"v": {"a": 1, "b": 2}}, {"v": {"b": 2}}, "v.a is gone", marks=pytest.mark.soak),
         ("v || customer", {"v": 1}, {"v": 1, "customer": "ann"}, "a rule fails: public.orders, rule 'orders': "),
     ],
 )
@@ -314,6 +314,7 @@ def test_a_column_without_values_has_no_type_that_counts_and_numbers_may_become_
     until(lambda: "segment is of type string, and was double" in handler.status().reason, "the file to be refused")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("most_collected", [200_000, pytest.param(0, marks=pytest.mark.soak)])
 def test_a_value_of_a_new_version_that_the_join_cannot_take_keeps_the_version_before(
     with_lookups: Any,
@@ -544,7 +545,9 @@ def test_a_name_of_a_schema_that_files_do_not_have_is_told_of(
     assert "lookup segments: of its schema sgement has no value in any row" in caplog.text
 
 
-@pytest.mark.parametrize("schema", [{}, {"schema": "name string, segment string"}])
+@pytest.mark.parametrize(
+    "schema", [{}, pytest.param({"schema": "name string, segment string"}, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("found", ["a folder whose files are being replaced", "a file without columns"])
 def test_files_that_are_being_replaced_are_no_version_without_rows(
     with_lookups: Any, tmp_path: Path, schema: dict[str, str], found: str

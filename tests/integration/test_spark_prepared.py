@@ -625,7 +625,13 @@ LET_GO = {
 }
 
 
-@pytest.mark.parametrize("rule", LET_GO.values(), ids=LET_GO)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(rule, id=name, marks=[] if name in ("kept", "by a job") else [pytest.mark.soak])
+        for name, rule in LET_GO.items()
+    ],
+)
 def test_a_batch_is_let_go_of_when_it_has_gone_through(spark: Any, rule: Any) -> None:
     handler = spark({}, orders=rule)
     handler.handle(batch(shop()))
@@ -650,6 +656,7 @@ def test_a_variant_is_no_part_of_an_event(spark: Any) -> None:
             handler.handle(batch(shop()))
 
 
+@pytest.mark.soak
 def test_a_jvm_that_ends_while_a_plan_runs_is_told_as_such(spark: Any, engine: SparkHandler) -> None:
     handler = spark({}, orders={"sql": RULES["derived"]})
     expected = told(handler.handle(batch(shop())))
