@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, b
     AdminClient,
     ClusterMetadata,
     ConfigResource,
+    ConsumerGroupDescription,
     ResourceType,
     TopicDescription,
 )
@@ -63,13 +64,13 @@ class Administrator:
         server = f"--bootstrap-server {self._hosts[0]}"
         for topic, future in self._describe(topics, include_authorized_operations=True):
             try:
-                allowed = future.result().authorized_operations
+                is_forbidden = _forbids(future.result(), operation)
             except KafkaException as error:
                 said: KafkaError = error.args[0]
                 mend = remedy(said) or f"look at it with kafka-topics.sh {server} --describe --topic {topic}"
                 yield Finding(Severity.ERROR, f'topic "{topic}": {said.str()}', mend)
                 continue
-            if allowed and operation not in allowed:
+            if is_forbidden:
                 mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation {name} --topic {topic}"
                 yield Finding(Severity.ERROR, f'no permission to {words} topic "{topic}"', mend)
 
@@ -78,8 +79,7 @@ class Administrator:
         found = []
         for topic, future in self._describe(topics, include_authorized_operations=True):
             with suppress(KafkaException):
-                allowed = future.result().authorized_operations
-                if allowed and AclOperation.WRITE not in allowed:
+                if _forbids(future.result(), AclOperation.WRITE):
                     found.append(topic)
         return found
 
@@ -91,13 +91,13 @@ class Administrator:
             [group], include_authorized_operations=True, request_timeout=self.timeout
         )
         try:
-            allowed = described[group].result().authorized_operations
+            is_forbidden = _forbids(described[group].result(), AclOperation.READ)
         except KafkaException as error:
             said: KafkaError = error.args[0]
             if said.code() in refused:
                 yield Finding(Severity.ERROR, f'group "{group}": {said.str()}', refused[said.code()])
             return
-        if allowed and AclOperation.READ not in allowed:
+        if is_forbidden:
             server = f"--bootstrap-server {self._hosts[0]}"
             mend = f"kafka-acls.sh {server} --add --allow-principal User:NAME --operation Read --group {group}"
             yield Finding(Severity.ERROR, f'no permission to read in group "{group}"', mend)
@@ -157,3 +157,9 @@ class Administrator:
         """
         told = [error for error in said if error.code() != KafkaError._ALL_BROKERS_DOWN] or said
         return explain_silence(next((error for error in told if error.code() in self._refused), told[0]), self._hosts)
+
+
+def _forbids(described: TopicDescription | ConsumerGroupDescription, operation: AclOperation) -> bool:
+    """Whether brokers say that an operation is not allowed. Those without authorization say nothing."""
+    allowed = described.authorized_operations
+    return bool(allowed) and operation not in allowed

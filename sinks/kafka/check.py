@@ -29,6 +29,11 @@ from sinks.kafka.transactional_id_check import find_forbidden_id
 _DEFAULT_BATCH_BYTES = 1_000_000  # librdkafka's batch.size
 
 
+def make_administrator(options: KafkaSinkOptions) -> Administrator:
+    """A client for questions about the sink's brokers."""
+    return Administrator(options.hosts, options.make_admin_properties(), options.timeout, REFUSED)
+
+
 class KafkaCheck:
     """One look at the brokers. name: of the sink."""
 
@@ -41,7 +46,7 @@ class KafkaCheck:
         """Findings about the brokers, and about every topic that the section names outright."""
         self._seen = None
         options = self._options
-        administrator = Administrator(options.hosts, options.make_admin_properties(), options.timeout, REFUSED)
+        administrator = make_administrator(options)
         try:
             cluster = administrator.list_topics()
         except KafkaException as error:

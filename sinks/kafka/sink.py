@@ -32,9 +32,9 @@ from psql_streamer.model import Batch, Stats
 from psql_streamer.name_counts import MOST_PREFIXES, OTHERS, NameCounts
 from sinks.kafka.administrator import Administrator
 from sinks.kafka.batch_writer import BatchWriter, Begun, Encoder, Unfinished
-from sinks.kafka.check import KafkaCheck
+from sinks.kafka.check import KafkaCheck, make_administrator
 from sinks.kafka.delivery import Delivery
-from sinks.kafka.errors import REFUSED, make_sink_error
+from sinks.kafka.errors import make_sink_error
 from sinks.kafka.options import KafkaSinkOptions
 from sinks.kafka.position_topic import PositionTopic
 from sinks.kafka.review import KafkaReview
@@ -263,19 +263,14 @@ class KafkaSink(Sink):
 
     def _ask(self) -> tuple[Administrator, ClusterMetadata]:
         """Whoever asks the brokers, and what they show. Raises SinkError."""
-        options = self._options
-        administrator = self._make_administrator()
+        administrator = make_administrator(self._options)
         try:
             return administrator, administrator.list_topics()
         except KafkaException as error:
-            raise make_sink_error(f"no answer from {','.join(options.hosts)}", error.args[0]) from None
-
-    def _make_administrator(self) -> Administrator:
-        options = self._options
-        return Administrator(options.hosts, options.make_admin_properties(), options.timeout, REFUSED)
+            raise make_sink_error(f"no answer from {','.join(self._options.hosts)}", error.args[0]) from None
 
     def _find_unwritable(self, topics: Sequence[str]) -> Sequence[str]:
-        return self._make_administrator().find_unwritable(topics)
+        return make_administrator(self._options).find_unwritable(topics)
 
     def _make_admin(self) -> AdminClient:
         return AdminClient({**self._options.make_admin_properties()})
