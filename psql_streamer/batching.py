@@ -111,6 +111,9 @@ CLIENT_QUEUE_RECORDS = 200_000
 DELIVERY_LOOK_SECONDS = 0.1
 """How often a write that waits for acknowledgements checks the clock and for an interruption (decision 040)."""
 
+NEXT_LOOK_SECONDS = 0.002
+"""How often a write that waits for acknowledgements looks for a next batch whose records are made meanwhile."""
+
 REPORTS_LOOK_SECONDS = 0.005
 """How often delivery reports are read from a client without idempotence, which makes one for each record: librdkafka
 waits until they are read (decision 022)."""

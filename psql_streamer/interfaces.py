@@ -589,6 +589,14 @@ class Sink(ABC):
     def attach(self, memory: SinkMemory) -> None:
         """Where it may remember something. Called before `start`, and once; not for a sink that is only checked."""
 
+    def attach_next(self, begin_next: Callable[[], bool]) -> None:
+        """What begins the next write, for a sink that has something to do while a server acknowledges this one.
+
+        Called before `start`, and once; not for a sink that is only checked, or that is_transactional. `begin_next`
+        calls `begin_write` if a batch waits and no next write is begun yet, and tells whether one is begun. It is for
+        what `begin_write` returned, when all that is left to do is to wait: where it is False, it may be called again.
+        """
+
     @abstractmethod
     def check(self) -> Iterable[Finding]:
         """See Source.check."""
@@ -630,6 +638,8 @@ class Sink(ABC):
         makes the next one when `begin_write` is over.
         SinkUnavailable from it: the same is called again, before any other write. When it returns, all that was taken
         is durable.
+        Within `begin_next` (see attach_next) it may take batches, too. What it returns is called when the write that
+        waits is over, and raises what went wrong.
         """
         return partial(self.write, next(batches))
 

@@ -75,12 +75,15 @@ class SinkRunner:
             *(BoundedQueue[Item](limit, most=PASSED_ON_BATCHES) for _ in handlers),
         ]
         self._waiting: Waiting | None = None  # while the sink writes: messages of what it gave are held
+        self._next: tuple[Waiting, _Job] | None = None  # the next write, begun while the sink waits with this one
         self._ahead = handlers[0].batches_at_once if handlers else 1
         self._threads = [
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
             for place, handler in enumerate(handlers)
         ]
         deliver = self._deliver_transactions if part.is_transactional else self._deliver
+        if not part.is_transactional:
+            part.attach_next(self._begin_next)
         self._threads.append(threading.Thread(target=deliver, name=self.name, daemon=True))
 
     def start(self) -> None:
@@ -116,7 +119,7 @@ class SinkRunner:
 
     def interrupt(self) -> None:
         """Make the threads give up what they are at."""
-        if self._at_work or any(len(queue) for queue in self._queues):
+        if self._at_work or self._next is not None or any(len(queue) for queue in self._queues):
             # Behind a failure nothing is waited for: there was no time that it could have taken too long.
             why = "in time" if self._lifecycle.failure is None else "because of the failure"
             log.warning("%s: not drained %s: the rest will be read again after the restart", self.name, why)
@@ -194,13 +197,14 @@ class SinkRunner:
         self._work(place, f"handler.{handler.name}", self._make_taker(place, transform), handler.start)
 
     def _deliver(self) -> None:
-        place = len(self.handlers)
-
         def take() -> _Job | None:
-            first = self._queues[place].get(LOOK_SECONDS)
-            return None if first is None else (first.batch.source.name, self._make_write(place, first))
+            found, self._next = self._next or self._begin_write(LOOK_SECONDS), None
+            if found is None:
+                return None
+            self._waiting, job = found
+            return job
 
-        self._work(place, self.name, take, None)
+        self._work(len(self.handlers), self.name, take, None)
 
     def _deliver_transactions(self) -> None:
         place = len(self.handlers)
@@ -216,11 +220,34 @@ class SinkRunner:
 
         self._work(place, self.name, take, None)
 
-    def _make_write(self, place: int, first: Item) -> Callable[[], None]:
-        """What writes the item, and those that wait behind it as long as the sink takes more."""
-        waiting = Waiting(first, partial(self._take_behind, place), lambda: self.part.rows_at_once, self._require_place)
-        self._waiting = waiting
-        return partial(self._write, self.part.begin_write(waiting), waiting.taken)
+    def _begin_next(self) -> bool:
+        """Whether the write behind the present one is begun, now or before."""
+        if self._next is None:
+            try:
+                self._next = self._begin_write(0.0)
+            except BaseException as error:
+                self._abandon.set()  # the batch is in no write, and none of those behind it may overtake it
+                self._lifecycle.fail(self.name, error)
+                raise
+            if self._next is not None and not self.handlers:
+                self._on_taken()
+        return self._next is not None
+
+    def _begin_write(self, timeout: float) -> tuple[Waiting, _Job] | None:
+        """What writes the next item, and those that wait behind it as long as the sink takes more."""
+        if (found := self._take_first(timeout)) is None:
+            return None
+        source, waiting = found
+        return waiting, (source, partial(self._write, self.part.begin_write(waiting), waiting.taken))
+
+    def _take_first(self, timeout: float) -> tuple[str, Waiting] | None:
+        """The next item, which nobody else holds, and the name of its source."""
+        place = len(self.handlers)
+        first = self._queues[place].get(timeout)
+        if first is None:
+            return None
+        behind, count_rows = partial(self._take_behind, place), lambda: self.part.rows_at_once
+        return first.batch.source.name, Waiting(first, behind, count_rows, self._require_place)
 
     def _take_behind(self, place: int, timeout: float) -> Item | None:
         item = self._queues[place].get(0.0 if self._drained.is_set() else timeout)

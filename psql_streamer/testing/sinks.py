@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from psql_streamer.errors import SinkError, SinkRefused, SinkUnavailable
@@ -21,6 +21,11 @@ from psql_streamer.testing.sink_transactions import SinkTransactionContract
 from psql_streamer.testing.sink_writes import bind_write, succeeds, write, write_waiting
 from psql_streamer.testing.stats import check_stats
 from psql_streamer.testing.threads import INTERRUPTED_SECONDS, begin, call_in_a_thread, end, end_soon
+
+_NEXT_WRITES = 3
+
+_LARGE_TEXT = 50_000
+"""Characters in each row of batches that a sink may take for those of a backlog."""
 
 _INTERRUPTED_BATCHES = 20
 """Batches that are written one behind the other until an interrupt ends it."""
@@ -99,6 +104,28 @@ class SinkContract(ArrivalContract, SinkTransactionContract, SinkOutageContract)
             if before is not None:
                 assert self.count_written() == before + len(ROWS) + 2
             assert sink.status().ok
+
+    def test_the_next_write_may_be_begun_while_one_waits(self) -> None:
+        """If the sink asks for it. Each write makes its own batch durable, whenever it was begun."""
+        before, sink = self.count_written(), self.make_sink()
+        if sink.is_transactional:
+            return
+        rows = [{**row, "text": "x" * _LARGE_TEXT} for row in ROWS]
+        batches = iter([make_batch(rows, "id", first=1 + number) for number in range(_NEXT_WRITES)])
+        begun: list[Callable[[], None]] = []
+
+        def begin_next() -> bool:
+            if not begun and (batch := next(batches, None)) is not None:
+                begun.append(sink.begin_write(iter([batch])))
+            return bool(begun)
+
+        sink.attach_next(begin_next)
+        with self._start(sink):
+            for number in range(_NEXT_WRITES):
+                assert begin_next()
+                call_in_a_thread(begun.pop())
+                if before is not None:
+                    assert self.count_written() == before + (1 + number) * len(ROWS), "its batch is not there, or more"
 
     def test_it_says_at_any_time_how_it_is(self) -> None:
         sink = self.make_sink()
@@ -186,9 +213,11 @@ class SinkContract(ArrivalContract, SinkTransactionContract, SinkOutageContract)
     def _start_once(self, part: Sink) -> None:
         call_in_a_thread(part.start)
 
+    def _make_started(self) -> AbstractContextManager[Sink]:
+        return self._start(self.make_sink())
+
     @contextmanager
-    def _make_started(self) -> Iterator[Sink]:
-        sink = self.make_sink()
+    def _start(self, sink: Sink) -> Iterator[Sink]:
         try:
             call_in_a_thread(sink.start)
             yield sink

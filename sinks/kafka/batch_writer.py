@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from psql_streamer.batching import FEW_ROWS, REQUEST_RECORDS
+from psql_streamer.batching import FEW_ROWS, REQUEST_RECORDS, TOGETHER_BYTES, WORK_AHEAD_BYTES
+from psql_streamer.binary_columns import bound_bytes
 from psql_streamer.errors import SinkRefused
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch, Marker
@@ -85,14 +86,29 @@ class Unfinished:
         self.begun: list[Begun] = []
         self._batches = batches
         self._next: Batch | None = None
+        self._error: Exception | None = None
         self._shipment: Shipment | None = None
 
     def make_records(self, encode: Callable[[Batch], Records]) -> None:
-        """Of all batches. Raises as `encode` does: called again, it goes on with the batch that failed."""
+        """Of all batches. Raises as `encode` does, or as it did before: called again, it goes on with the batch that
+        failed.
+        """
+        if (error := self._error) is not None:
+            self._error = None
+            raise error
         while (batch := self._take()) is not None:
             records = encode(batch)
             self.begun.append(Begun(batch.without_rows(), records))
             self._next = batch = None
+
+    def make_records_early(self, encode: Callable[[Batch], Records]) -> None:
+        """The same while another write is under way, which nothing of this one concerns: `make_records` raises what
+        fails.
+        """
+        try:
+            self.make_records(encode)
+        except Exception as error:
+            self._error = error
 
     def _take(self) -> Batch | None:
         """The batch that is next, which stays so until its records are made."""
@@ -157,14 +173,27 @@ class BatchWriter:
         """Of all of its batches. Raises SinkUnavailable and SinkRefused, as the format does."""
         unfinished.make_records(self._encode)
 
-    def write(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
+    def make_records_early(self, unfinished: Unfinished) -> None:
+        """The same while another write is under way. Raises nothing: `make_records` does so later."""
+        unfinished.make_records_early(self._encode)
+
+    def write(
+        self,
+        delivery: Delivery,
+        topics: Topics,
+        unfinished: Unfinished,
+        begin_next: Callable[[], bool] | None = None,
+    ) -> None:
         """Deliver what is left of the batches, whose records are made, and put aside what is rejected. Raises as
         Delivery.deliver, and SinkRefused for a record that Kafka rejects when there is no dead-letter topic.
+
+        begin_next: see Sink.attach_next. It is called where a batch of a backlog is written by itself, as long as two
+        of its size are few enough bytes.
         """
         for one in unfinished.begun:
             self._write_rejected_rows(delivery, topics, one)
             self._skip_impossible_messages(topics, unfinished, one)
-        self._deliver(delivery, topics, unfinished)
+        self._deliver(delivery, topics, unfinished, begin_next if self._may_begin_next(unfinished) else None)
         for one, rejected in unfinished.group_rejections():
             self._put_aside(delivery, topics, one, rejected)
 
@@ -175,14 +204,23 @@ class BatchWriter:
             self.rows_at_once = max(self.rows_at_once, len(records.topic_names) * REQUEST_RECORDS)
         return records
 
-    def _deliver(self, delivery: Delivery, topics: Topics, unfinished: Unfinished) -> None:
+    def _may_begin_next(self, unfinished: Unfinished) -> bool:
+        """Whether there is time for it, and memory: where several batches go together, they are large by themselves."""
+        if len(unfinished.begun) > 1:
+            return False
+        records = unfinished.shipment.records
+        return WORK_AHEAD_BYTES <= bound_bytes(records.values) <= TOGETHER_BYTES and self.rows_at_once <= len(records)
+
+    def _deliver(
+        self, delivery: Delivery, topics: Topics, unfinished: Unfinished, begin_next: Callable[[], bool] | None
+    ) -> None:
         shipment = unfinished.shipment
         delivery.settle(shipment)
         if shipment.waiting:
             counts = topics.count_partitions(shipment.records.topic_names)
             shipment.direct(self._choose_partitions(shipment.records, counts))
             self.rows_at_once = self._count_rows(shipment.records, counts)
-        delivery.deliver(shipment)
+        delivery.deliver(shipment, begin_next)
 
     def _skip_impossible_messages(self, topics: Topics, unfinished: Unfinished, one: Begun) -> None:
         """Leave out messages whose topics brokers do not make, before anything is written."""

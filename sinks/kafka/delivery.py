@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException
 
-from psql_streamer.batching import DELIVERY_LOOK_SECONDS
+from psql_streamer.batching import DELIVERY_LOOK_SECONDS, NEXT_LOOK_SECONDS
 from psql_streamer.errors import SinkError, SinkUnavailable
 from sinks.kafka.clients import Clients
 from sinks.kafka.compression import UNCOMPRESSED, Compression
@@ -88,17 +88,18 @@ class Delivery:
         self._single: Clients | None = None
         self._delivered_at = 0.0
 
-    def deliver(self, shipment: Shipment) -> Rejections:
+    def deliver(self, shipment: Shipment, begin_next: Callable[[], bool] | None = None) -> Rejections:
         """Return when all are durable but those returned. Records of one partition keep their order.
 
-        Raises SinkUnavailable or SinkRefused: given the same shipment again, it goes on with what is not acknowledged.
+        begin_next: called while requests are under way, until it returns True. Raises SinkUnavailable or SinkRefused:
+        given the same shipment again, it goes on with what is not acknowledged.
         """
         while shipment.waiting or shipment.under_way:
             producer = self._choose_producer(shipment)
             self._hand_over(producer, shipment)
-            self._settle(producer, lambda left: left == 0, shipment)
+            self._settle(producer, lambda left: left == 0, shipment, begin_next)
             if producer.holds_records:  # one of several, which was not done yet when it was asked last
-                self._serve(producer, shipment)
+                self._serve(producer, shipment, DELIVERY_LOOK_SECONDS)
             self._judge(producer, shipment)
             if shipment.singly and not shipment.waiting:
                 self._close_single()
@@ -234,26 +235,36 @@ class Delivery:
             elif left := producer.outstanding:
                 self._settle(producer, left.__gt__, shipment)
 
-    def _settle(self, producer: Clients, enough: Callable[[int], bool], shipment: Shipment) -> None:
+    def _settle(
+        self,
+        producer: Clients,
+        enough: Callable[[int], bool],
+        shipment: Shipment,
+        begin_next: Callable[[], bool] | None = None,
+    ) -> None:
         """Wait until `enough` of the number that is left; raise when nothing moves any more."""
-        self._serve(producer, shipment)
+        # First of all the client is asked to flush: until then incomplete requests wait for linger.ms.
+        look = DELIVERY_LOOK_SECONDS if begin_next is None else NEXT_LOOK_SECONDS
+        self._serve(producer, shipment, look)
         left = producer.outstanding
         deadline = time.monotonic() + self._delivery_timeout
         while not enough(left):
             if time.monotonic() > deadline:
                 raise self._judge_standstill(producer, shipment, left)
             self.wait(0)
-            self._serve(producer, shipment)
+            if begin_next is not None and begin_next():
+                begin_next, look = None, DELIVERY_LOOK_SECONDS
+            self._serve(producer, shipment, look)
             now_left = producer.outstanding  # complaints that wait to be heard are counted, too: it may rise
             if now_left < left:
                 left = now_left
                 self._standstills = 0
                 deadline = time.monotonic() + self._delivery_timeout
 
-    def _serve(self, producer: Clients, shipment: Shipment) -> None:
-        """Take delivery reports and complaints."""
+    def _serve(self, producer: Clients, shipment: Shipment, seconds: float) -> None:
+        """Take delivery reports and complaints; wait for so long at most."""
         try:
-            shipment.report(producer.flush(DELIVERY_LOOK_SECONDS))
+            shipment.report(producer.flush(seconds))
         except KafkaException as fatal:
             self._replace(producer, shipment)
             raise self._make_error("the Kafka client failed for good", fatal.args[0]) from None

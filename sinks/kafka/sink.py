@@ -79,6 +79,7 @@ class KafkaSink(Sink):
         self._written_topics: WrittenTopics | None = None
         self._unfinished: Unfinished | None = None
         self._given: tuple[Batch, Callable[[], None]] | None = None
+        self._begin_next: Callable[[], bool] | None = None
         self._transactions: Transactions | None = None
         self._memory: SinkMemory | None = None
         self._debug = options.debug
@@ -95,6 +96,10 @@ class KafkaSink(Sink):
     def attach(self, memory: SinkMemory) -> None:
         """See Sink.attach. It keeps the ids of topics, by their names."""
         self._memory = memory
+
+    def attach_next(self, begin_next: Callable[[], bool]) -> None:
+        """See Sink.attach_next. The next records are made while brokers acknowledge those of a batch of a backlog."""
+        self._begin_next = begin_next
 
     def check(self) -> Iterable[Finding]:
         """Whether the brokers answer, whether the topics that the section names exist and may be written, and what the
@@ -167,7 +172,10 @@ class KafkaSink(Sink):
 
     def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
         """See Sink.begin_write. Rows are let go of when their records are made. Raises as `write`."""
-        return partial(self._write, Unfinished(batches))
+        unfinished = Unfinished(batches)
+        if self._unfinished is not None:  # which waits
+            self._writer.make_records_early(unfinished)
+        return partial(self._write, unfinished)
 
     @property
     def is_transactional(self) -> bool:
@@ -291,7 +299,7 @@ class KafkaSink(Sink):
         with self._note_failures():
             if self._unfinished is not unfinished:
                 self._prepare(unfinished)
-            self._writer.write(*self._require_started(), unfinished)
+            self._writer.write(*self._require_started(), unfinished, self._begin_next)
         if unfinished.shipment.is_compressed is False:
             self._counts["uncompressed"] += len(unfinished.shipment.records)
         self._unfinished = None

@@ -233,10 +233,10 @@ class TransactionalDelivery(Delivery):
             return SinkUnavailable(f"{what}: one of its {len(topics)} topics was deleted, and is there again")
         return SinkUnavailable(f"{what}, in which topic {show_names(gone)} does not exist any more", GONE_REMEDY)
 
-    def _serve(self, producer: Clients, shipment: Shipment) -> None:
+    def _serve(self, producer: Clients, shipment: Shipment, seconds: float) -> None:
         """Behind a record that failed the client sends nothing of the transaction any more: the rest fails with it."""
         try:
-            super()._serve(producer, shipment)
+            super()._serve(producer, shipment, seconds)
         except SinkError:
             raise self._find_fatal_error() or SinkUnavailable("the Kafka client failed for good") from None
         if shipment.has_failed:

@@ -312,6 +312,28 @@ class LosesSeveralThatFail(TakesSeveral):
             super().write_all(batches)
 
 
+class WritesTheNextTooSoon(Keeps):
+    def __init__(self, name: str, options: SinkOptions) -> None:
+        super().__init__(name, options)
+        self._waits = False
+
+    def attach_next(self, begin_next: Callable[[], bool]) -> None:
+        self._begin_next = begin_next
+
+    def begin_write(self, batches: Iterator[model.Batch]) -> Callable[[], None]:
+        batch = next(batches)
+        if self._waits:
+            self.write(batch)
+
+        def write() -> None:
+            self._waits = True
+            self._begin_next()
+            self._waits = False
+            self.write(batch)
+
+        return write
+
+
 class WritesTransactionsTwice(WritesTransactions):
     """Where it does not know whether it was written."""
 
@@ -399,6 +421,7 @@ SINKS: dict[type[Sink], Callable[[Any], None]] = {
     FlushesWithItsStop: INTERRUPTED,
     WaitsThroughInterrupts: INTERRUPTED,
     LosesSeveralThatFail: TOGETHER_AGAIN,
+    WritesTheNextTooSoon: SinkContract.test_the_next_write_may_be_begun_while_one_waits,
     WritesTransactionsTwice: COMES_AGAIN,
     NotesInFront: IN_TRANSACTIONS,
     AsksBehindWhatItWrites: IN_TRANSACTIONS,

@@ -125,6 +125,7 @@ def make_runner(
     on_done: Callable[[Item, str], None],
     handlers: Sequence[Handler] = (),
     lifecycle: Lifecycle | None = None,
+    on_taken: Callable[[], None] = lambda: None,
 ) -> SinkRunner:
     metrics = Metrics()
     return SinkRunner(
@@ -132,7 +133,7 @@ def make_runner(
         handlers,
         metrics,
         lifecycle or Lifecycle(metrics, start_timeout=10.0),
-        lambda: None,
+        on_taken,
         on_done,
         lambda _: 0.001,
         lambda _: (b"", lambda: None),
@@ -302,6 +303,103 @@ def count_ahead(sink: Several) -> int:
     sink.may_go_on.release(ahead + 1)
     runner.drain(time.monotonic() + 10)
     return ahead
+
+
+class WorksAhead(Several):
+    """Begins the next write while one waits, as soon as a batch is there. seen: what was begun and done, in order."""
+
+    def __init__(self, failures: int = 0) -> None:
+        super().__init__(1)
+        self.failures_left = failures
+        self.seen: list[str] = []
+        self.begin_next: Callable[[], bool] = lambda: False
+
+    def attach_next(self, begin_next: Callable[[], bool]) -> None:
+        self.begin_next = begin_next
+
+    def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
+        at = BATCHES.index(next(batches))
+        self.seen.append(f"{at} begun")
+
+        def write() -> None:
+            self.calls.release()
+            assert self.may_go_on.acquire(timeout=10)
+            self.begin_next()
+            assert self.begin_next() == (at < len(BATCHES) - 1)
+            if self.failures_left:
+                self.failures_left -= 1
+                raise SinkUnavailable("brokers are away")
+            self.seen.append(f"{at} done")
+
+        return write
+
+
+BEGUN_AHEAD = ["0 begun", *(f"{at} {what}" for pair in range(5) for at, what in ((pair + 1, "begun"), (pair, "done")))]
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+def test_the_next_write_is_begun_once_while_one_waits_and_called_behind_it(failures: int) -> None:
+    work = AtWork(sink := WorksAhead(failures))
+    work.finish()
+    assert sink.seen == [*BEGUN_AHEAD, "5 done"]
+    assert work.done == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_write_that_is_begun_is_called_though_nothing_comes_behind_it() -> None:
+    """Also when the service drains meanwhile."""
+    work = AtWork(sink := WorksAhead())
+    sink.may_go_on.release()
+    assert sink.calls.acquire(timeout=10)
+    assert sink.calls._value == 0
+    work.runner.drain(time.monotonic())
+    for _ in range(9):
+        sink.may_go_on.release()
+    wait_until(lambda: len(work.done) == len(BATCHES), 10)
+    work.runner.drain(time.monotonic() + 10)
+    assert work.done == [0, 1, 2, 3, 4, 5]
+    assert not work.runner.hanging
+
+
+def test_the_source_makes_a_batch_when_the_next_write_is_begun() -> None:
+    sink, taken = WorksAhead(), list[int]()
+    runner = make_runner(sink, lambda *_: None, on_taken=lambda: taken.append(len(sink.seen)))
+    runner.start()
+    runner.take(Item(BATCHES[0], (0,)))
+    assert sink.calls.acquire(timeout=10)
+    runner.take(Item(BATCHES[1], (1,)))
+    assert not runner.wants_more
+    assert sink.begin_next()
+    assert runner.wants_more
+    assert len(taken) == 2
+    sink.may_go_on.release(2)
+
+
+def test_a_next_write_that_cannot_be_begun_stops_the_service_and_nothing_behind_it_is_written() -> None:
+    """Its batch is in no write any more, so that one behind it would overtake it."""
+
+    class BreaksOnce(WorksAhead):
+        def begin_write(self, batches: Iterator[Batch]) -> Callable[[], None]:
+            if self.seen == ["0 begun"]:
+                next(batches)
+                self.seen.append("1 broken")
+                raise SinkUnavailable("a bug: it reaches a server")
+            return super().begin_write(batches)
+
+    done: list[int] = []
+    lifecycle = Lifecycle(Metrics(), start_timeout=10.0)
+    sink = BreaksOnce()
+    runner = make_runner(sink, lambda item, _: done.extend(item.batch_numbers), lifecycle=lifecycle)
+    runner.start()
+    for number, batch in enumerate(BATCHES):
+        runner.take(Item(batch, (number,)))
+    sink.may_go_on.release(10)
+    wait_until(lambda: lifecycle.failure is not None, 10)
+    assert "it reaches a server" in str(lifecycle.failure)
+    assert lifecycle.stopping.is_set()
+    runner.drain(time.monotonic() + 10)
+    assert not runner.hanging
+    assert sink.seen == ["0 begun", "1 broken"]
+    assert done == []
 
 
 def test_a_sink_that_does_not_say_so_takes_no_several_batches() -> None:
