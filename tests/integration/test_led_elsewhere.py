@@ -8,6 +8,7 @@ from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.errors import SourceUnavailable
 from psql_streamer.lsn import Lsn
 from sources.postgres import server_watch
+from sources.postgres import source as postgres_source
 from tests.source_at_work import read_all, rows, streaming, wait_for
 from tests.standby import copy_of, database_of
 from tests.tcp_proxy import TcpProxy
@@ -74,6 +75,8 @@ def test_a_slot_that_is_given_up_while_nobody_reads_is_told_of(
     own_postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_watch, "_SERVER_LOOK_SECONDS", 0.1)
+    # The walsender may have to tell its end before it ends, to a reader that reads no more: until it disconnects.
+    monkeypatch.setattr(postgres_source, "_UNREAD_SECONDS", 2.0)
     own_postgres.settings |= {"max_slot_wal_keep_size": "16MB", "min_wal_size": "32MB", "max_wal_size": "1GB"}
     own_postgres.restart()
     database = database_of(own_postgres)
