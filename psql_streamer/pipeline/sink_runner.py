@@ -81,8 +81,10 @@ class SinkRunner:
             threading.Thread(target=self._handle, args=(place,), name=f"{self.name} {handler.name}", daemon=True)
             for place, handler in enumerate(handlers)
         ]
-        deliver = self._deliver_transactions if part.is_transactional else self._deliver
-        if not part.is_transactional:
+        if part.is_transactional:
+            deliver = self._deliver_transactions
+        else:
+            deliver = self._deliver
             part.attach_next(self._begin_next)
         self._threads.append(threading.Thread(target=deliver, name=self.name, daemon=True))
 
@@ -198,10 +200,12 @@ class SinkRunner:
 
     def _deliver(self) -> None:
         def take() -> _Job | None:
-            found, self._next = self._next or self._begin_write(LOOK_SECONDS), None
-            if found is None:
+            begun, self._next = self._next, None
+            if begun is None and (first := self._take_first(LOOK_SECONDS)) is not None:
+                begun = self._begin_write(*first)
+            if begun is None:
                 return None
-            self._waiting, job = found
+            self._waiting, job = begun
             return job
 
         self._work(len(self.handlers), self.name, take, None)
@@ -222,22 +226,19 @@ class SinkRunner:
 
     def _begin_next(self) -> bool:
         """Whether the write behind the present one is begun, now or before."""
-        if self._next is None:
+        if self._next is None and (first := self._take_first(0.0)) is not None:
+            if not self.handlers:
+                self._on_taken()  # before the sink makes records: the source makes a batch beside it
             try:
-                self._next = self._begin_write(0.0)
+                self._next = self._begin_write(*first)
             except BaseException as error:
                 self._abandon.set()  # the batch is in no write, and none of those behind it may overtake it
                 self._lifecycle.fail(self.name, error)
                 raise
-            if self._next is not None and not self.handlers:
-                self._on_taken()
         return self._next is not None
 
-    def _begin_write(self, timeout: float) -> tuple[Waiting, _Job] | None:
-        """What writes the next item, and those that wait behind it as long as the sink takes more."""
-        if (found := self._take_first(timeout)) is None:
-            return None
-        source, waiting = found
+    def _begin_write(self, source: str, waiting: Waiting) -> tuple[Waiting, _Job]:
+        """What writes the first item, and those that wait behind it as long as the sink takes more."""
         return waiting, (source, partial(self._write, self.part.begin_write(waiting), waiting.taken))
 
     def _take_first(self, timeout: float) -> tuple[str, Waiting] | None:

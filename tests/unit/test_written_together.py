@@ -371,6 +371,7 @@ def test_the_source_makes_a_batch_when_the_next_write_is_begun() -> None:
     assert sink.begin_next()
     assert runner.wants_more
     assert len(taken) == 2
+    assert taken[1] == 1, "it is told before the sink makes the records, and so makes the batch beside that"
     sink.may_go_on.release(2)
 
 
