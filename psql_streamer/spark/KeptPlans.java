@@ -5,7 +5,8 @@ import java.lang.ref.Reference;
 import java.lang.ref.SoftReference;
 import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
-import java.nio.file.Files;
+import java.nio.channels.Channels;
+import java.nio.channels.FileChannel;
 import java.nio.file.OpenOption;
 import java.nio.file.StandardOpenOption;
 import java.util.Properties;
@@ -110,14 +111,18 @@ public final class KeptPlans {
             }
         }
 
-        /** The file is not made: who does not wait any more has removed it, and nobody would remove another one. */
+        /** The file is not made: who does not wait any more has removed it, and nobody would remove another one. It is
+         * shortened behind the result, and not before: ext4 sends a file to the disk that is written after it was emptied
+         * (ext4(5), auto_da_alloc), and who removes it waits for the disk. */
         private void write(Iterator batches, File taken) throws Exception {
-            OpenOption[] there = new OpenOption[] {StandardOpenOption.WRITE, StandardOpenOption.TRUNCATE_EXISTING};
-            DataOutputStream stream = new DataOutputStream(Files.newOutputStream(taken.toPath(), there));
+            FileChannel file = FileChannel.open(taken.toPath(), new OpenOption[] {StandardOpenOption.WRITE});
             try {
+                DataOutputStream stream = new DataOutputStream(Channels.newOutputStream(file));
                 PythonRDD.writeIteratorToStream(batches, stream);
+                stream.flush();
+                file.truncate(file.position());
             } finally {
-                stream.close();
+                file.close();
             }
         }
     }

@@ -27,6 +27,7 @@ from psql_streamer.model import Batch, Changes, ReplicaIdentity
 from psql_streamer.spark import prepared
 from psql_streamer.spark.arrow_rows import ArrowRows, find_field, name_taken, remove_rows
 from psql_streamer.spark.by_job import JobInlets
+from psql_streamer.spark.by_thread import ThreadPlan
 from psql_streamer.spark.exchange import Sent
 from psql_streamer.spark.failures import EngineLost, explain_failure
 from psql_streamer.spark.handler import SparkHandler
@@ -236,10 +237,23 @@ def test_nobody_waits_for_a_plan_that_runs_when_the_service_stops(spark: Any, ru
 
 def _plan_following(handler: Any) -> Any:
     """A kept plan of a number and the one that follows it."""
+    return _plan_numbers(handler, lambda frame: frame.selectExpr("c0 + 1 AS following"))
+
+
+def _plan_numbers(handler: Any, apply: Any) -> Any:
+    """A kept plan of what is made of a column of numbers."""
     session, kept = handler._pool.spark, handler._runner.planner.prepared
-    arrow = pa.schema([("c0", pa.int64())])
     schema = StructType([StructField("c0", LongType())])
-    return kept.plan(session, schema, arrow, lambda frame: frame.selectExpr("c0 + 1 AS following"))
+    return kept.plan(session, schema, pa.schema([("c0", pa.int64())]), apply)
+
+
+def test_a_result_that_is_shorter_or_longer_than_its_rows_is_read_to_its_end_and_no_further(spark: Any) -> None:
+    handler = spark({}, orders={"sql": RULES["derived"]})
+    texts = "repeat('x', CAST(5000 * c0 AS INT)) AS text"
+    plan = _plan_numbers(handler, lambda frame: frame.where("c0 < 2").selectExpr(texts))
+    assert isinstance(plan, ThreadPlan)
+    for rows, lengths in [(range(50_000), [0, 5000]), ([0] * 3 + [1] * 20, [0] * 3 + [5000] * 20), ([2], [])]:
+        assert [len(text) for text in plan.run(pa.table({"c0": rows})).column(0).to_pylist()] == lengths
 
 
 def _stop_as_it_ends(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
