@@ -150,9 +150,11 @@ def _check(arguments: argparse.Namespace, verbosity: int) -> int:
 
 def _show_or_forget_position(arguments: argparse.Namespace, _verbosity: int) -> int:
     from psql_streamer.checkpoint.store import Store
+    from psql_streamer.checkpoint.store_place import require_place
 
     config = _load(arguments)
     name = arguments.forget
+    require_place(config.lmdb)
     store = Store(config.lmdb, config.lmdb_map_size)
     # Opening would make the file, for the user of this command, and the service may run as another one.
     exists = config.lmdb.exists()

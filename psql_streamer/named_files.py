@@ -14,6 +14,17 @@ def make_absolute(path: Path) -> Path:
         return path
 
 
+def say_absent(path: Path, what: str = "") -> str:
+    """What there is to say of a path at which nothing can be seen; empty where something is. what: `file `."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return f"there is no {what}{path}"
+    except OSError as error:
+        return f"{path} cannot be read ({str(error.strerror).lower()})"
+    return ""
+
+
 def find_unreadable(named: Mapping[str, str | None]) -> Iterator[str]:
     """What is wrong with files that a client would miss only when it connects.
 

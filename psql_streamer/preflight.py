@@ -15,6 +15,7 @@ from psql_streamer.checkpoint.joining_sinks import find_lack
 from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
+from psql_streamer.checkpoint.store_place import require_place
 from psql_streamer.circles import find_circles
 from psql_streamer.config import Config, HttpAddress, Part
 from psql_streamer.errors import StreamerError
@@ -197,9 +198,8 @@ def _has_no_errors(findings: Iterable[Finding]) -> bool:
 
 def _check_store_path(path: Path) -> Iterator[Finding]:
     folder = path.parent
-    if path.is_dir():
-        yield Finding(Severity.ERROR, f"lmdb: {path} is a folder", f'name a file in it: lmdb = "{path / "positions"}"')
-    elif path.is_file() and _is_bolt(path):
+    require_place(path)
+    if path.is_file() and _is_bolt(path):
         remedy = "name another path; each source starts there as it does the first time"
         yield Finding(Severity.ERROR, f"lmdb: {path} is a Bolt file of the Go service", remedy)
     elif not folder.is_dir():

@@ -29,6 +29,7 @@ from psql_streamer.checkpoint.store_format import (
     encode_snapshot,
 )
 from psql_streamer.checkpoint.store_pages import DamagedFile, check_file
+from psql_streamer.checkpoint.store_place import make_opening_error, name_owner_file, require_place
 from psql_streamer.errors import StoreError, StoreInUse
 from psql_streamer.model import Relation
 from psql_streamer.shown_commands import show_command
@@ -71,12 +72,7 @@ class Store:
 
     def open(self) -> None:
         """StoreError when the file cannot be used, or another process does."""
-        if self._path.is_dir():
-            raise StoreError(
-                f"lmdb: {self._path} is a folder", f'name a file in it: lmdb = "{self._path / "positions"}"'
-            )
-        if self._path.exists() and not self._path.is_file():
-            raise StoreError(f"lmdb: {self._path} is a device, a pipe or a socket", "name a file")
+        require_place(self._path)
         self._claim()
         try:
             if self._path.exists():
@@ -314,21 +310,13 @@ class Store:
         with self._environment.begin(write=True, db=self._environment.open_db(_META)) as transaction:
             transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
 
-    def _find_opening_remedy(self, owner: Path) -> str:
-        if os.access(self._path.parent, os.W_OK | os.X_OK) and owner.exists():
-            return f"make sure that this user may read and write {self._path} and the files {self._path.name}-*"
-        return f"make sure that the folder {self._path.parent} exists and that this user may write to it"
-
     def _claim(self) -> None:
         """LMDB itself lets several processes write; two of them would move each other's positions."""
-        owner = self._path.with_name(self._path.name + "-owner")
+        owner = name_owner_file(self._path)
         try:
             self._owner = os.open(owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StoreError(
-                f"lmdb: {self._path} cannot be opened ({str(error.strerror).lower()})",
-                self._find_opening_remedy(owner),
-            ) from None
+            raise make_opening_error(self._path, error) from None
         try:
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -347,7 +335,7 @@ class Store:
     def _find_holder(self) -> int:
         """The process that has the file open; 0 for none."""
         try:
-            owner = os.open(self._path.with_name(self._path.name + "-owner"), os.O_RDONLY | os.O_CLOEXEC)
+            owner = os.open(name_owner_file(self._path), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return 0
         try:

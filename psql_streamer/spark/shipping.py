@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.interfaces import Finding, Severity
-from psql_streamer.named_files import make_absolute
+from psql_streamer.named_files import make_absolute, say_absent
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rule_modules import Module, find_modules
 
@@ -40,14 +40,16 @@ def check_files(options: SparkOptions) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, problem, "start it with --packages, or name files in jars, which are sent to it")
     for name in options.py_files:
         path = Path(name)
-        if not path.exists():
-            yield Finding(Severity.ERROR, f"[spark] pyFiles: there is no {name}", "correct the path")
+        if absent := say_absent(path):
+            yield Finding(Severity.ERROR, f"[spark] pyFiles: {absent}", "correct the path")
         elif not path.is_dir() and path.suffix not in (".py", *_ARCHIVES):
             problem = f"[spark] pyFiles: {name} is neither a .py file, a .zip file nor a folder"
             yield Finding(Severity.ERROR, problem, "name one of these; what has to be compiled is installed there")
     for name in options.jars:
-        if not Path(name).is_file():
-            yield Finding(Severity.ERROR, f"[spark] jars: there is no {name}", "correct the path")
+        if absent := say_absent(Path(name)):
+            yield Finding(Severity.ERROR, f"[spark] jars: {absent}", "correct the path")
+        elif not Path(name).is_file():
+            yield Finding(Severity.ERROR, f"[spark] jars: {name} is no file", "correct the path")
 
 
 def put_on_path(options: SparkOptions) -> None:

@@ -17,6 +17,8 @@ from pydantic import ValidationError
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.spark.handler import SparkHandler
 from psql_streamer.spark.last_words import find_unresolved
+from psql_streamer.spark.lookups.options import LookupOptions
+from psql_streamer.spark.lookups.reviewing import check_lookups
 from psql_streamer.spark.options import SparkOptions
 from psql_streamer.spark.rule_modules import find_modules, forget_modules
 from psql_streamer.spark.shipping import check_files, pack, put_on_path
@@ -155,6 +157,19 @@ def test_files_that_are_not_there_are_findings_and_refused(tmp_path: Path) -> No
     ]
     with pytest.raises(HandlerRefused, match=r"there is no /nowhere\.py"):
         pack(given, tmp_path)
+
+
+def test_files_that_cannot_be_seen_are_findings_with_the_reason(tmp_path: Path) -> None:
+    below_a_file, too_long = tmp_path / "x.py" / "rules", tmp_path / ("x" * 300)
+    (tmp_path / "x.py").touch()
+    given = options(pyFiles=[str(below_a_file)], jars=[str(too_long), str(tmp_path)])
+    lookups = {"a": LookupOptions.model_validate({"kind": "csv", "path": str(too_long)})}
+    assert [finding.problem for finding in (*check_files(given), *check_lookups(lookups, "local[*]"))] == [
+        f"[spark] pyFiles: {below_a_file} cannot be read (not a directory)",
+        f"[spark] jars: {too_long} cannot be read (file name too long)",
+        f"[spark] jars: {tmp_path} is no file",
+        f"lookup a: {too_long} cannot be read (file name too long)",
+    ]
 
 
 def test_a_folder_that_is_too_large_is_refused(folder: Path, tmp_path_factory: Any, monkeypatch: Any) -> None:

@@ -7,6 +7,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,10 +23,13 @@ import pytest
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition, StoredSnapshot
 from psql_streamer.checkpoint.store_pages import DamagedFile, check_file
+from psql_streamer.cli import main
+from psql_streamer.config import load
 from psql_streamer.errors import StoreError
 from psql_streamer.lsn import Lsn
 from psql_streamer.model import ArrowType, Column, Position, ReplicaIdentity
 from psql_streamer.pgoutput.wal_position import WalPosition
+from psql_streamer.preflight import check
 from psql_streamer.snapshots import SnapshotRequest, SnapshotState, TableRequest, Wanted
 from tests.columns import postgres_column, postgres_table
 
@@ -35,6 +39,20 @@ RECORD = StoredPosition(
     {"slot": "s1", "timeline": "1"},
     sinks=("kafka1", "kafka2"),
 )
+
+
+CONFIG = """
+http = "127.0.0.1:0"
+lmdb = "{lmdb}"
+[source.db1]
+type = "postgres"
+dsn = "host=127.0.0.1 port=1 dbname=shop"
+publication = "shop"
+replicationSlot = "shop"
+[sink.nothing]
+type = "stub_discard"
+sources = ["db1"]
+"""
 
 
 def test_a_position_is_there_after_the_file_was_closed_and_opened_again(tmp_path: Path) -> None:
@@ -203,6 +221,57 @@ sys.stdin.read()
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"nowhere/positions.lmdb cannot be opened .*: make sure that the folder"):
         Store(tmp_path / "nowhere" / "positions.lmdb").open()
+
+
+@pytest.fixture
+def unseen(tmp_path: Path) -> dict[str, Path]:
+    """Paths at which nobody can see whether there is a file."""
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to("circle")
+    return {
+        "too long": tmp_path / ("x" * 300),
+        "too long for the files beside it": tmp_path / ("x" * 252),
+        "below a file": tmp_path / "file" / "positions",
+        "a link to itself": tmp_path / "circle",
+        "below a link to itself": tmp_path / "circle" / "positions",
+    }
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("too long", r"cannot be opened \(file name too long\): name a shorter path$"),
+        ("too long for the files beside it", r"cannot be opened \(file name too long\): name a shorter path$"),
+        (
+            "below a file",
+            r"cannot be opened \(not a directory\): name a file in a folder: a part of this path is a file$",
+        ),
+        ("a link to itself", r"cannot be opened \(too many levels .*\): name another path: the symbolic links"),
+        ("below a link to itself", r"cannot be opened \(too many levels .*\): name another path: the symbolic links"),
+    ],
+)
+def test_a_path_at_which_there_can_be_no_file_is_refused_with_what_to_do(
+    unseen: dict[str, Path], which: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(StoreError, match=message):
+        Store(unseen[which]).open()
+    file = tmp_path / "psql-streamer.toml"
+    file.write_text(CONFIG.format(lmdb=unseen[which]))
+    assert main(["position", "-config", str(file)]) == 1
+    assert re.search(message, capsys.readouterr().err.strip())
+    [report, *_] = check(load(file, {}))
+    assert [bool(re.search(message, f"{found.problem}: {found.remedy}")) for found in report.findings] == [True]
+
+
+def test_a_folder_that_this_user_may_not_enter_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "of_somebody_else" / "positions"
+
+    def refuse(*_: object, **__: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(StoreError, match=rf"permission denied\): make sure that the folder {path.parent} exists and"):
+        Store(path).open()
 
 
 def test_files_of_another_user_are_named_and_not_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

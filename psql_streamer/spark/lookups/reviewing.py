@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from psql_streamer.errors import HandlerRefused
 from psql_streamer.interfaces import Finding, Published, Severity, Source
+from psql_streamer.named_files import say_absent
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.spark.lookups.changelog import Changelog
 from psql_streamer.spark.lookups.lookup import Lookup
@@ -22,8 +23,8 @@ def check_lookups(options: Mapping[str, LookupOptions], master: str | None) -> I
     """What can be said without Spark. master: None with a Spark Connect server."""
     for name, one in options.items():
         path = find_local_path(one.path) if one.path is not None and (master or "").startswith("local") else None
-        if path is not None and not path.exists():
-            yield Finding(Severity.ERROR, f"lookup {name}: there is no file or folder {path}", "correct its path")
+        if path is not None and (absent := say_absent(path, "file or folder ")):
+            yield Finding(Severity.ERROR, f"lookup {name}: {absent}", "correct its path")
         known = KNOWN.get(one.kind, {})
         for option in one.options:
             if known and option.lower() not in known:
