@@ -39,4 +39,6 @@ def build_session_dsn(dsn: str, timeout: float, settings: Mapping[str, str], **m
     connect_timeout = str(max(_LEAST_CONNECT_SECONDS, round(timeout)))
     ours = {"options": options.strip(), "client_encoding": "UTF8", "connect_timeout": connect_timeout, **more}
     watched = {} if "service" in given else {name: value for name, value in _TCP.items() if name not in given}
-    return str(make_dsn(dsn, **(watched | ours)))
+    # What replicates says so itself: a session that only asks must not take one of the server's WAL senders.
+    plain = {"replication": "false"} if "replication" in given else {}
+    return str(make_dsn(dsn, **(watched | plain | ours)))

@@ -15,9 +15,10 @@ import pytest
 
 from psql_streamer.cli import main
 from psql_streamer.embedded import java
+from psql_streamer.embedded.postgres import EmbeddedPostgres
 from psql_streamer.spark.handler import SparkHandler
 from tests.config_files import written
-from tests.database import Database
+from tests.database import Database, fresh_database
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
@@ -74,6 +75,20 @@ def test_a_healthy_system_is_passed_over_in_silence_and_quickly(file: Path, caps
     assert main(["check", "-config", str(file)]) == 0
     assert capsys.readouterr() == SILENT
     assert monotonic() - began < 10
+
+
+@pytest.mark.parametrize("given", ["true", "database"])
+def test_a_dsn_that_was_made_to_replicate_is_taken_also_while_one_wal_sender_is_left(
+    own_postgres: EmbeddedPostgres, file: Path, shop: Database, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    own_postgres.settings |= {"max_wal_senders": "1"}
+    own_postgres.restart()
+    with fresh_database(own_postgres.build_dsn(), shop.name) as database:
+        database.execute("CREATE TABLE orders (id int PRIMARY KEY); CREATE PUBLICATION shop FOR ALL TABLES")
+        edit(file, shop.dsn, f"{database.dsn} replication={given}")
+        assert main(["check", "-config", str(file)]) == 0
+        assert capsys.readouterr() == SILENT
+        assert database.value("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender'") == 0
 
 
 def test_nothing_is_changed_by_looking(file: Path, shop: Database) -> None:
