@@ -8,6 +8,7 @@ import logging
 import time
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 log = logging.getLogger("psql_streamer.api")
@@ -39,6 +40,21 @@ class BoundedConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
         super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """The bytes may be the body of a request that is being answered: its answer would come behind this one, and h11
+        refuses either then.
+        """
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever asks for a WebSocket gets the answer without one. uvicorn names packages to install."""
 
 
 class UnacceptedConnections:

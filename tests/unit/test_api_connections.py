@@ -54,6 +54,35 @@ def test_a_client_that_goes_on_asking_keeps_its_connection(server: ApiServer) ->
         assert connections_of(asking) == [ours]
 
 
+_HEAD = b"POST /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("answered_first", [False, True])
+def test_a_body_that_is_not_http_is_refused_in_one_line_of_the_log(
+    server: ApiServer, caplog: pytest.LogCaptureFixture, answered_first: bool
+) -> None:
+    with connect(server) as client:
+        client.sendall(_HEAD if answered_first else _HEAD + b"ZZ\r\n")
+        said = client.recv(1000)
+        if answered_first:
+            client.sendall(b"ZZ\r\n")
+        while more := client.recv(1000):
+            said += more
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert httpx.get(f"http://{server.address}/health").status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "Invalid HTTP request received."
+    ]
+
+
+def test_a_client_that_asks_for_a_websocket_is_answered_without_a_word(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    assert httpx.get(f"http://{server.address}/health", headers=headers).status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 def test_that_descriptors_have_run_out_is_told_once(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     clients = [socket.socket() for _ in range(5)]
