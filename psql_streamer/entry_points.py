@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from psql_streamer.nearest import suggest_nearest
 from psql_streamer.redaction import redact
+from psql_streamer.shortage import explain_shortage
 
 Base = TypeVar("Base")
 
@@ -63,14 +64,23 @@ def _import_object(point: EntryPoint) -> object:
     try:
         found: object = importlib.import_module(point.module)
     except ImportError as error:
+        _refuse_shortage(error)
         remedy = "install the package that it is part of, or correct package.module:Class"
         raise NameRefused(f"cannot be imported: {error}: {remedy}") from error
     except (Exception, SystemExit) as error:  # the module is a third party's, and runs when it is imported
+        _refuse_shortage(error)
         what = f"{type(error).__name__}: {redact(str(error))}"
         raise NameRefused(f"cannot be imported: {what}: correct {point.module}, or install another version") from error
     for attribute in (point.attr or "").split("."):
         found = getattr(found, attribute, None)
     return found
+
+
+def _refuse_shortage(error: BaseException) -> None:
+    """StreamerError where the machine does not give what the import takes: no other name would help."""
+    shortage = explain_shortage(error)
+    if shortage is not None:
+        raise shortage from error
 
 
 def _look_up_entry_point(kind: Kind, name: str) -> EntryPoint:

@@ -33,6 +33,13 @@ def main() -> int:
             raise
         remedy = f"run `{sys.executable} -m pip install {_ROOT}`, or use the Python that has it"
         return _complain(f"{sys.executable} lacks the library {library}", remedy)
+    except Exception as error:  # of the imports: the command explains its own
+        from psql_streamer.shortage import explain_shortage
+
+        shortage = explain_shortage(error)
+        if shortage is None:
+            raise
+        return _complain(shortage.what, shortage.remedy)
 
 
 def _complain(problem: str, remedy: str) -> int:
@@ -63,6 +70,9 @@ def _prepare() -> None:
     """Before anything is imported. Once: the path's first entry counts as the program's folder."""
     _open_closed_streams()
     put_path_in_order()
+    # OpenBLAS, which NumPy loads, starts a thread for each core, and where it gets none it sends SIGINT, by which the
+    # service would stop as if somebody had asked for that. Nothing here multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _run(module: str, arguments: list[str]) -> int:

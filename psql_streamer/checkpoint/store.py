@@ -32,6 +32,7 @@ from psql_streamer.checkpoint.store_pages import DamagedFile, check_file
 from psql_streamer.checkpoint.store_place import make_opening_error, name_owner_file, require_place
 from psql_streamer.errors import StoreError, StoreInUse
 from psql_streamer.model import Relation
+from psql_streamer.shortage import find_limit
 from psql_streamer.shown_commands import show_command
 
 log = logging.getLogger("psql_streamer.pipeline")
@@ -442,7 +443,8 @@ class Store:
                 "name another path, or move the file away (the Go service's BoltDB file cannot be taken over)",
             )
         return StoreError(
-            f"lmdb: {self._path} cannot be used ({error})", "look at the disk's free space and the file's permissions"
+            f"lmdb: {self._path} cannot be used ({error})",
+            find_limit(str(error)) or "look at the disk's free space and the file's permissions",
         )
 
     def _make_damaged_error(self, damage: DamagedFile) -> StoreError:

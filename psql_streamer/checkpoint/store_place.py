@@ -8,10 +8,13 @@ import stat
 from pathlib import Path
 
 from psql_streamer.errors import StoreError
+from psql_streamer.shortage import find_limit
 
 _REMEDIES = {
     errno.ENAMETOOLONG: "name a shorter path",
     errno.ENOTDIR: "name a file in a folder: a part of this path is a file",
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk, or raise this user's quota there",
     errno.ELOOP: "name another path: the symbolic links of this one lead in a circle",
 }
 
@@ -36,8 +39,9 @@ def name_owner_file(path: Path) -> Path:
 
 def make_opening_error(path: Path, error: OSError) -> StoreError:
     """For what the system says of the file, or of the one that names its owner."""
-    remedy = _REMEDIES.get(error.errno or 0) or _find_remedy(path)
-    return StoreError(f"lmdb: {path} cannot be opened ({str(error.strerror).lower()})", remedy)
+    said = str(error.strerror).lower()
+    remedy = _REMEDIES.get(error.errno or 0) or find_limit(said) or _find_remedy(path)
+    return StoreError(f"lmdb: {path} cannot be opened ({said})", remedy)
 
 
 def _read_mode(path: Path) -> int:

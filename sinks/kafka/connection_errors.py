@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError
 
+from psql_streamer.shortage import find_limit
+
 _CONNECTION_REMEDY = "check hosts, the network and the security.* properties"
 _TLS_REMEDY = "check security.protocol and the ssl.* properties"
 _CERTIFICATE_REMEDY = "check ssl.ca.location, security.protocol and the ssl.* properties"
@@ -41,6 +43,8 @@ def find_connection_remedy(error: KafkaError) -> str:
     if error.code() not in UNREACHABLE:
         return ""
     said = error.str()
+    if limit := find_limit(said):
+        return limit
     if "certificate verify failed" in said:
         return _CERTIFICATE_REMEDY
     return _TLS_REMEDY if "SSL routines" in said else UNREACHABLE[error.code()]

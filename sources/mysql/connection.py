@@ -14,6 +14,7 @@ import pymysql
 
 from psql_streamer.bounded import Call
 from psql_streamer.errors import SourceRefused, SourceUnavailable
+from psql_streamer.shortage import find_limit
 from sources.missing_library import explain_missing_library
 from sources.mysql.dsn import Address
 from sources.mysql.server_errors import PLUGINS, from_pymysql
@@ -101,7 +102,8 @@ class Connector:
                 "check ssl-mode, ssl-ca, ssl-cert and ssl-key in the dsn",
             ) from None
         except OSError as error:
-            raise SourceUnavailable(f"{self.address}: {error}", "check host and port in the dsn") from None
+            remedy = find_limit(str(error)) or "check host and port in the dsn"
+            raise SourceUnavailable(f"{self.address}: {error}", remedy) from None
 
     def _connect(self) -> Any:
         address = self.address

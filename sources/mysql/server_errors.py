@@ -11,6 +11,7 @@ import pymysql
 
 from psql_streamer.errors import PositionRefused, SourceError, SourceRefused, SourceUnavailable
 from psql_streamer.redaction import redact
+from psql_streamer.shortage import find_limit
 
 _ACCOUNT = "check user and password in the dsn, and the hosts that the account may come from"
 _GRANT = (
@@ -103,7 +104,8 @@ def _from_client(number: int | None, text: str, where: str) -> SourceError:
         return SourceRefused(f"{where}: {redact(text)}", _REFUSED[number])
     if _CERTIFICATE.search(text) and "EOF" not in text:
         return SourceRefused(f"no TLS session with {where} ({redact(text)})", _REFUSED[2026])
-    return SourceUnavailable(f"{where}: {redact(text) or 'the connection was lost'}", "check host and port in the dsn")
+    remedy = find_limit(text) or "check host and port in the dsn"
+    return SourceUnavailable(f"{where}: {redact(text) or 'the connection was lost'}", remedy)
 
 
 def _split_error(error: pymysql.Error) -> tuple[int | None, str]:

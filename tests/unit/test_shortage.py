@@ -5,15 +5,27 @@ from __future__ import annotations
 import argparse
 import errno
 import fcntl
+import os
+import resource
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import lmdb
+import pymysql
 import pytest
+from confluent_kafka import KafkaError
 
 from psql_streamer import cli
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.errors import StoreError
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.shortage import explain_shortage
+from sinks.kafka import errors as sink_errors
+from sources.kafka import errors as source_errors
+from sources.mysql.server_errors import from_pymysql
 
 
 @pytest.mark.parametrize(
@@ -24,6 +36,7 @@ from psql_streamer.shortage import explain_shortage
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "ulimit -v"),
         (MemoryError(), "ulimit -v"),
         (OSError(errno.ENOSPC, "No space left on device"), "TMPDIR"),
+        (ImportError("libarrow.so: failed to map segment from shared object"), "ulimit -v"),
     ],
 )
 def test_a_part_that_lacks_something_of_the_machine_ends_the_service_with_the_limit_to_raise(
@@ -56,7 +69,13 @@ def test_a_lock_that_somebody_else_has_is_none_of_the_machine(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), RuntimeError("dictionary changed"), PermissionError(errno.EACCES, "")]
+    "error",
+    [
+        ValueError("x"),
+        RuntimeError("dictionary changed"),
+        PermissionError(errno.EACCES, ""),
+        ImportError("libarrow.so: failed to map segment from shared object: Operation not permitted"),
+    ],
 )
 def test_other_errors_are_none_of_the_machine(error: Exception) -> None:
     assert explain_shortage(error) is None
@@ -75,3 +94,93 @@ def test_a_command_that_gets_no_thread_ends_with_the_limit_to_raise(
         "psql-streamer: no more threads and processes can be started: "
         "raise the limit: ulimit -u, TasksMax of systemd, or pids of cgroups\n"
     )
+
+
+_LIMITED = """
+import resource, sys
+from psql_streamer import launcher
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv.pop(1)) << 20,) * 2)
+sys.exit(launcher.main())
+"""
+_CONFIG = """
+http = "127.0.0.1:0"
+lmdb = "positions"
+[source.db1]
+type = "postgres"
+dsn = "host=127.0.0.1 port=1 dbname=shop"
+publication = "shop"
+replicationSlot = "shop"
+[sink.kafka]
+type = "kafka"
+sources = ["db1"]
+hosts = ["127.0.0.1:1"]
+topicPrefix = "shop"
+handlers = ["passthrough"]
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no such limit")
+@pytest.mark.parametrize("megabytes", [100, 150, 200, 250, 300, 350, 400])
+def test_a_start_without_address_space_is_explained_wherever_it_fails(tmp_path: Path, megabytes: int) -> None:
+    file = tmp_path / "psql-streamer.toml"
+    file.write_text(_CONFIG)
+    command = [sys.executable, "-c", _LIMITED, str(megabytes), "validate", "-config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    said = done.stdout + done.stderr
+    assert done.returncode == cli.OK or (done.returncode == cli.FAILED and "ulimit -v" in said), said
+    assert "Traceback" not in said
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")
+def test_numpy_starts_no_threads_whose_lack_would_stop_the_service_as_on_request() -> None:
+    program = "import os; from psql_streamer.launcher import _prepare; _prepare(); import numpy"
+    count = f"{program}; print(os.listdir('/proc/self/task'))"
+    environ = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, env=environ, timeout=60)
+    assert done.stdout.count(",") == 0, done
+
+
+def test_threads_that_lack_address_space_have_its_limit_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (600 << 20, resource.RLIM_INFINITY))
+    assert "ulimit -v, because each takes address space for its stack; or ulimit -u" in str(
+        explain_shortage(RuntimeError("can't start new thread"))
+    )
+
+
+@pytest.mark.parametrize("find_remedy", [sink_errors.find_remedy, source_errors.find_remedy])
+def test_brokers_that_cannot_be_reached_for_want_of_files_are_not_looked_for(
+    find_remedy: Callable[[KafkaError], str],
+) -> None:
+    said = "127.0.0.1:9092/bootstrap: Failed to create socket: Too many open files (after 0ms in state CONNECT)"
+    assert find_remedy(KafkaError(KafkaError._TRANSPORT, said)).startswith("raise the limit: ulimit -n")
+
+
+def test_a_mysql_server_that_cannot_be_reached_for_want_of_files_is_not_looked_for() -> None:
+    error = pymysql.OperationalError(2003, "Can't connect to MySQL server on 'db' ([Errno 24] Too many open files)")
+    assert from_pymysql(error, "db:3306").remedy.startswith("raise the limit: ulimit -n")
+
+
+@pytest.mark.parametrize(("number", "limit"), [(errno.EMFILE, "ulimit -n"), (errno.EFBIG, "ulimit -f")])
+def test_positions_that_a_limit_keeps_from_being_opened_have_it_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, limit: str
+) -> None:
+    def lack(*_: object, **__: object) -> None:
+        raise lmdb.DiskError(f"positions-new: {os.strerror(number)}")
+
+    monkeypatch.setattr(lmdb, "open", lack)
+    with pytest.raises(StoreError, match=rf"cannot be used .*: raise the limit: {limit}"):
+        Store(tmp_path / "positions").open()
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.EMFILE, "raise the limit: ulimit -n"), (errno.ENOSPC, "make room on the disk")]
+)
+def test_what_keeps_the_file_beside_the_positions_from_being_made_is_no_lack_of_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def lack(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", lack)
+    with pytest.raises(StoreError, match=rf"cannot be opened .*: {remedy}"):
+        Store(tmp_path / "positions").open()
