@@ -33,6 +33,8 @@ _STARTERS = ("subprocess", "multiprocessing")
 _NO_THREAD = ("can't start new thread", "unable to start watchdog thread")
 """What Python says, which has no class for it."""
 
+_OF_LIBRDKAFKA = "Failed to create thread: "
+
 _NOT_MAPPED = ("failed to map segment from shared object", "Cannot allocate memory")
 """What the loader says of a library for which there is no address space. Others (noexec) stand behind the first."""
 
@@ -43,7 +45,7 @@ def explain_shortage(error: BaseException) -> StreamerError | None:
         return StreamerError(*_MEMORY)
     if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
         return StreamerError(_TASKS, _find_task_limits())
-    if isinstance(error, BlockingIOError) and _was_starting(error):
+    if (isinstance(error, BlockingIOError) and _was_starting(error)) or _OF_LIBRDKAFKA in str(error):
         return StreamerError(_TASKS, _find_task_limits())
     known = _BY_NUMBER.get(error.errno or 0) if isinstance(error, OSError) else None
     return StreamerError(*known) if known else None

@@ -18,6 +18,7 @@ from psql_streamer.events.routing import check_topic
 from psql_streamer.events.timestamps import Timestamps
 from psql_streamer.options import PartOptions, PositiveDuration, refuse_longer_than
 from psql_streamer.redaction import is_secret
+from psql_streamer.shortage import explain_shortage
 from sinks.kafka.librdkafka import is_idempotent, resolve_properties
 from sinks.kafka.producer import Producer
 from sinks.kafka.properties import find_objections, find_unreadable_files
@@ -317,10 +318,12 @@ def _may_be(written: str, read: str) -> bool:
 
 
 def _find_refusal(properties: Mapping[str, str]) -> str:
-    """librdkafka's words, which may quote a value; none when it takes them."""
+    """librdkafka's words, which may quote a value; none when it takes them. StreamerError where it gets no thread."""
     try:
         Producer(properties, lambda _: None, log).close()
     except KafkaException as error:
+        if shortage := explain_shortage(error):
+            raise shortage from None
         return str(error.args[0].str())
     return ""
 

@@ -23,6 +23,7 @@ from psql_streamer.options import (
     require_form,
 )
 from psql_streamer.registry.options import RegistryOptions
+from psql_streamer.shortage import explain_shortage
 from sinks.kafka.options import Hosts, Property, normalize_address
 from sinks.kafka.properties import find_unreadable_files
 from sources.kafka.dead_letters import DeadLetters
@@ -250,6 +251,8 @@ class KafkaSourceOptions(SourceOptions):
         try:
             consumer = Consumer(properties)
         except KafkaException as error:
+            if shortage := explain_shortage(error):
+                raise shortage from None
             unreadable = "; ".join(find_unreadable_files(self.kafka))
             raise ValueError(unreadable or f"kafka: {error.args[0].str()}") from None
         try:

@@ -15,16 +15,19 @@ from pathlib import Path
 import lmdb
 import pymysql
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
+from pydantic import BaseModel
 
 from psql_streamer import cli
 from psql_streamer.checkpoint.store import Store
-from psql_streamer.errors import StoreError
+from psql_streamer.errors import StoreError, StreamerError
 from psql_streamer.metrics.metrics import Metrics
 from psql_streamer.pipeline.lifecycle import Lifecycle
 from psql_streamer.shortage import explain_shortage
 from sinks.kafka import errors as sink_errors
+from sinks.kafka.options import KafkaSinkOptions
 from sources.kafka import errors as source_errors
+from sources.kafka.options import KafkaSourceOptions
 from sources.mysql.server_errors import from_pymysql
 
 
@@ -153,6 +156,25 @@ def test_brokers_that_cannot_be_reached_for_want_of_files_are_not_looked_for(
 ) -> None:
     said = "127.0.0.1:9092/bootstrap: Failed to create socket: Too many open files (after 0ms in state CONNECT)"
     assert find_remedy(KafkaError(KafkaError._TRANSPORT, said)).startswith("raise the limit: ulimit -n")
+
+
+@pytest.mark.parametrize(
+    ("options", "client", "more"),
+    [
+        (KafkaSinkOptions, "sinks.kafka.options.Producer", {"sources": ["db1"], "topicPrefix": "shop"}),
+        (KafkaSourceOptions, "sources.kafka.options.Consumer", {"topics": ["shop"], "groupID": "shop"}),
+    ],
+)
+def test_a_client_that_gets_no_thread_is_no_wrong_configuration(
+    monkeypatch: pytest.MonkeyPatch, options: type[BaseModel], client: str, more: dict[str, object]
+) -> None:
+    def lack_threads(*_: object) -> None:
+        said = "Failed to create producer: Failed to create thread: Resource temporarily unavailable (11)"
+        raise KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE, said))
+
+    monkeypatch.setattr(client, lack_threads)
+    with pytest.raises(StreamerError, match="TasksMax"):
+        options.model_validate({"type": "kafka", "hosts": ["127.0.0.1:1"], **more})
 
 
 def test_a_mysql_server_that_cannot_be_reached_for_want_of_files_is_not_looked_for() -> None:
