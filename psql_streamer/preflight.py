@@ -15,7 +15,7 @@ from psql_streamer.checkpoint.joining_sinks import find_lack
 from psql_streamer.checkpoint.resume import choose_position
 from psql_streamer.checkpoint.store import Store
 from psql_streamer.checkpoint.store_format import StoredPosition
-from psql_streamer.checkpoint.store_place import require_place
+from psql_streamer.checkpoint.store_place import MOUNT_REMEDY, require_place
 from psql_streamer.circles import find_circles
 from psql_streamer.config import Config, HttpAddress, Part
 from psql_streamer.errors import StreamerError
@@ -204,6 +204,8 @@ def _check_store_path(path: Path) -> Iterator[Finding]:
         yield Finding(Severity.ERROR, f"lmdb: {path} is a Bolt file of the Go service", remedy)
     elif not folder.is_dir():
         yield Finding(Severity.ERROR, f"lmdb: the folder {folder} does not exist", f"mkdir -p {folder}")
+    elif os.statvfs(folder).f_flag & os.ST_RDONLY:
+        yield Finding(Severity.ERROR, f"lmdb: the folder {folder} is on a read-only file system", MOUNT_REMEDY)
     elif not os.access(folder, os.W_OK | os.X_OK):
         remedy = f"give the user that runs the service the right to write to {folder}"
         yield Finding(Severity.ERROR, f"lmdb: the folder {folder} cannot be written to", remedy)

@@ -10,9 +10,12 @@ from pathlib import Path
 from psql_streamer.errors import StoreError
 from psql_streamer.shortage import find_limit
 
+MOUNT_REMEDY = "name a path on another disk, a volume of the container for example, or mount this one to be written to"
+
 _REMEDIES = {
     errno.ENAMETOOLONG: "name a shorter path",
     errno.ENOTDIR: "name a file in a folder: a part of this path is a file",
+    errno.EROFS: MOUNT_REMEDY,
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "make room on the disk, or raise this user's quota there",
     errno.ELOOP: "name another path: the symbolic links of this one lead in a circle",

@@ -236,6 +236,16 @@ def test_a_folder_that_cannot_be_written_to_is_found(file: Path, capsys: pytest.
     assert finding["problem"].endswith("cannot be written to")
 
 
+def test_a_file_system_that_is_read_only_is_no_lack_of_rights(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = os.statvfs("/")
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result([*root[:8], os.ST_RDONLY, *root[9:]]))
+    [finding] = findings(file, capsys, 3)
+    assert finding["problem"].endswith("is on a read-only file system")
+    assert finding["remedy"].startswith("name a path on another disk")
+
+
 def test_a_bad_configuration_is_found_too(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(file, 'type = "kafka"', 'type = "kafkaa"')
     [finding] = findings(file, capsys, 3)

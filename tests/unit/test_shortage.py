@@ -195,7 +195,12 @@ def test_positions_that_a_limit_keeps_from_being_opened_have_it_named(
 
 
 @pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.EMFILE, "raise the limit: ulimit -n"), (errno.ENOSPC, "make room on the disk")]
+    ("number", "remedy"),
+    [
+        (errno.EMFILE, "raise the limit: ulimit -n"),
+        (errno.ENOSPC, "make room on the disk"),
+        (errno.EROFS, "name a path on another disk"),
+    ],
 )
 def test_what_keeps_the_file_beside_the_positions_from_being_made_is_no_lack_of_rights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
