@@ -35,9 +35,13 @@ _REFUSED = {
 _REFUSED_BY_SERVER = {
     "password authentication failed": _REFUSED["28"],
     "no password supplied": _REFUSED["28"],
-    "pg_hba.conf": _REFUSED["28"],
     "start wal ?sender": "allow the role to replicate: ALTER ROLE ... REPLICATION",
+    "no pg_hba.conf entry .*no encryption": (
+        "check user and password in the dsn, and the server's pg_hba.conf, which may want TLS: set sslmode = require"
+    ),
+    "pg_hba.conf": _REFUSED["28"],
     "database .*does not exist": _REFUSED["3D000"],
+    "permission denied for database": "allow the role to connect: GRANT CONNECT ON DATABASE ... TO ...",
     "role .*(does not exist|is not permitted)": _REFUSED["28"],
     "permission denied": _REFUSED["42501"],
     "unrecognized configuration parameter": "correct `options` in the dsn",
@@ -45,6 +49,20 @@ _REFUSED_BY_SERVER = {
 }
 """What the server says, in lower case and without the names that it quotes, of a session that it will not allow until
 somebody changes something. A session that is not there yet has no SQLSTATE in libpq."""
+
+_FULL = {
+    "too many connections for role": (
+        "end sessions of this role, or raise its limit: ALTER ROLE ... CONNECTION LIMIT ..."
+    ),
+    "too many connections for database": (
+        "end sessions of this database, or raise its limit: ALTER DATABASE ... CONNECTION LIMIT ..."
+    ),
+    "too many clients|connection slots are reserved": "end sessions, or raise max_connections and restart the server",
+    "number of requested standby connections": (
+        "end WAL senders (SELECT * FROM pg_stat_replication), or raise max_wal_senders and restart the server"
+    ),
+}
+"""The same of sessions that it has no room for, which may pass."""
 
 _REFUSED_BY_LIBPQ = {
     "fe_sendauth: no password supplied": _REFUSED["28"],
@@ -193,15 +211,15 @@ def _from_connect(text: str, dsn: str) -> SourceError:
         return kind(f"the connection cannot be made, {_NOT_SHOWN}", f"check the dsn, {_ENCODING}")
     if _quotes_password(message, dsn):
         return kind(f"the connection cannot be made, {_NOT_SHOWN}", remedy or "check the dsn")
-    return kind(message or "the server cannot be reached", remedy or _advise_to_look(cause, bool(by_server)))
+    return kind(message or "the server cannot be reached", remedy or _advise_to_look(cause, said))
 
 
-def _advise_to_look(cause: str, by_server: bool) -> str:
-    """At what may be why there is no connection, where it may pass."""
+def _advise_to_look(cause: str, said: str) -> str:
+    """At what may be why there is no connection, where it may pass. said: by the server."""
     if _LEFT.search(cause) is not None:
         return _LOG
-    if by_server:
-        return ""
+    if said:
+        return _find_remedy(said, _FULL)
     return _FILES if "too many open files" in cause else _ADDRESS
 
 

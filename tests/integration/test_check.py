@@ -8,15 +8,21 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 
+import psycopg2
 import pytest
+from psycopg2.extensions import make_dsn
 
 from psql_streamer.cli import main
 from psql_streamer.embedded import java
 from psql_streamer.embedded.postgres import EmbeddedPostgres
+from psql_streamer.errors import SourceUnavailable
 from psql_streamer.spark.handler import SparkHandler
+from sources.postgres.catalog import Catalog
+from sources.postgres.replication import connect
 from tests.config_files import written
 from tests.database import Database, fresh_database
 
@@ -89,6 +95,59 @@ def test_a_dsn_that_was_made_to_replicate_is_taken_also_while_one_wal_sender_is_
         assert main(["check", "-config", str(file)]) == 0
         assert capsys.readouterr() == SILENT
         assert database.value("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'walsender'") == 0
+
+
+@pytest.mark.parametrize(
+    ("done", "undone", "remedy"),
+    [
+        (
+            "ALTER ROLE {role} CONNECTION LIMIT 0",
+            "ALTER ROLE {role} CONNECTION LIMIT -1",
+            "end sessions of this role, or raise its limit: ALTER ROLE ... CONNECTION LIMIT ...",
+        ),
+        (
+            "ALTER DATABASE {database} CONNECTION LIMIT 0",
+            "ALTER DATABASE {database} CONNECTION LIMIT -1",
+            "end sessions of this database, or raise its limit: ALTER DATABASE ... CONNECTION LIMIT ...",
+        ),
+        (
+            "REVOKE CONNECT ON DATABASE {database} FROM public",
+            "GRANT CONNECT ON DATABASE {database} TO public",
+            "allow the role to connect: GRANT CONNECT ON DATABASE ... TO ...",
+        ),
+    ],
+)
+def test_a_session_that_the_server_does_not_give_is_found_with_what_gives_it(
+    file: Path, shop: Database, capsys: pytest.CaptureFixture[str], done: str, undone: str, remedy: str
+) -> None:
+    role, database = f"r_{shop.name}", f'"{shop.name}"'
+    shop.execute(f"CREATE ROLE {role} LOGIN REPLICATION; GRANT SELECT ON orders TO {role}")
+    edit(file, shop.dsn, str(make_dsn(shop.dsn, user=role)))
+    try:
+        shop.execute(done.format(role=role, database=database))
+        [finding] = findings(file, capsys, 3)
+        assert finding["remedy"] == remedy
+        shop.execute(undone.format(role=role, database=database))
+        assert main(["check", "-config", str(file)]) == 0
+    finally:
+        shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_too_few_connections_and_wal_senders_are_told_by_the_setting_to_raise(own_postgres: EmbeddedPostgres) -> None:
+    own_postgres.settings |= {"max_connections": "5", "max_wal_senders": "1"}
+    own_postgres.restart()
+    dsn = own_postgres.build_dsn()
+    with ExitStack() as stack:
+        stack.callback(connect(dsn, 5.0, "one").close)
+        with pytest.raises(SourceUnavailable, match=r"or raise max_wal_senders and restart the server$"):
+            connect(dsn, 5.0, "two")
+        for _ in range(5):
+            stack.callback(psycopg2.connect(dsn).close)
+        with (
+            pytest.raises(SourceUnavailable, match=r"end sessions, or raise max_connections and restart the server$"),
+            Catalog(dsn, 5.0).open_session(),
+        ):
+            pass
 
 
 def test_nothing_is_changed_by_looking(file: Path, shop: Database) -> None:
