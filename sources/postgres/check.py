@@ -101,6 +101,7 @@ def check_source(options: PostgresOptions, catalog: Catalog, source: str, applic
             yield from _check_server(session)
             yield from _check_publications(session, options)
             yield from _check_slot(session, options, source, application_name)
+            yield from _check_second_session(session, options, catalog)
             yield from _check_privileges(session)
             yield from check_snapshot(session, options)
     except SourceError as error:
@@ -223,6 +224,19 @@ def _check_decoding(session: Session, options: PostgresOptions, source: str, slo
         session.read_wal_end(),
     )
     yield Finding(Severity.ERROR, lost.what, lost.remedy)
+
+
+def _check_second_session(session: Session, options: PostgresOptions, catalog: Catalog) -> Iterator[Finding]:
+    """Whether there is room for two at once, which a start takes. One that reads from the slot has them already."""
+    slot = session.find_slot(options.replication_slot)
+    if slot is not None and slot.active_pid:
+        return
+    try:
+        with catalog.open_session():
+            return
+    except SourceError as error:
+        what = f"the source needs two sessions at once, and the server gives one: {error.what}"
+        yield Finding(Severity.ERROR, what, error.remedy)
 
 
 def _check_privileges(session: Session) -> Iterator[Finding]:

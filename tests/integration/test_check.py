@@ -133,6 +133,25 @@ def test_a_session_that_the_server_does_not_give_is_found_with_what_gives_it(
         shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
+def test_a_role_with_one_session_is_found_as_the_start_would_fail(
+    file: Path, shop: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    role = f"r_{shop.name}"
+    shop.execute(f"CREATE ROLE {role} LOGIN REPLICATION CONNECTION LIMIT 1; GRANT SELECT ON orders TO {role}")
+    edit(file, shop.dsn, str(make_dsn(shop.dsn, user=role)))
+    edit(file, 'http = "127.0.0.1:0"', 'http = "127.0.0.1:0"\nstartTimeout = "1s"')
+    try:
+        [finding] = findings(file, capsys, 3)
+        assert finding["problem"].startswith("the source needs two sessions at once, and the server gives one: ")
+        assert finding["remedy"].endswith("or raise its limit: ALTER ROLE ... CONNECTION LIMIT ...")
+        run = [sys.executable, "-m", "psql_streamer", "run", "-config", str(file)]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+        assert finding["remedy"] in done.stderr, "the start fails for the same reason"
+        assert done.returncode == 1
+    finally:
+        shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
 def test_too_few_connections_and_wal_senders_are_told_by_the_setting_to_raise(own_postgres: EmbeddedPostgres) -> None:
     own_postgres.settings |= {"max_connections": "5", "max_wal_senders": "1"}
     own_postgres.restart()
