@@ -185,7 +185,11 @@ class SqlSource(Source):
         return self._status
 
     def stats(self) -> Stats:
-        age = {} if self._last_row_at is None else {"last_row_age_seconds": round(time.time() - self._last_row_at, 3)}
+        age = (
+            {}
+            if self._last_row_at is None
+            else {"last_row_age_seconds": round(time.monotonic() - self._last_row_at, 3)}
+        )
         return {
             "rows": self._rows,
             "polls": self._polls,
@@ -366,7 +370,7 @@ class SqlSource(Source):
                 parts.append((self._progress.pieces[0], one.rows))
                 self._progress = self._progress.with_rows_done(len(one.rows), one.rows.last)
                 self._rows += len(one.rows)
-                self._last_row_at = time.time()
+                self._last_row_at = time.monotonic()
             if one.ends:
                 self._end_piece()
         return self._make_batch(parts, sum(one.held for one in read)) if parts else self._move()

@@ -629,6 +629,18 @@ def test_a_table_that_is_shorter_than_the_cursor_stops_the_source(orders: Shop, 
         assert len(rows_of(batches)) == (2 if restored == "another table" else 1), "those with larger keys"
 
 
+def test_a_clock_that_is_set_back_or_forth_makes_the_last_row_no_older(
+    orders: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert(orders, "a")
+    with started(orders.source()) as source:
+        read_rows(source, 1)
+        now = time.time
+        for seconds in (-3600, 3600):
+            monkeypatch.setattr(time, "time", lambda seconds=seconds: now() + seconds)
+            assert 0 <= source.stats()["last_row_age_seconds"] < 60
+
+
 def test_status_and_stats_say_how_it_is(orders: Shop) -> None:
     source = orders.source()
     assert not source.status().ok
