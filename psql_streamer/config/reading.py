@@ -16,7 +16,7 @@ from psql_streamer.errors import ConfigError
 from psql_streamer.redaction import is_secret
 
 # Only ${ is special, so that the lone dollar of a password or a regex needs no care; $${ stands for ${ itself.
-_EXPANSION = re.compile(r"\$?\$\{([^}]*)\}")
+_EXPANSION = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _DEEPEST_SECTION = 50
 _MOST_BYTES_OF_CONFIG, _MOST_BYTES_OF_VALUE = 16 << 20, 1 << 20
@@ -67,9 +67,12 @@ def expand(document: Document, environ: Mapping[str, str], problems: Problems) -
 
 def _expand_value(document: Document, path: KeyPath, value: str, environ: Mapping[str, str], problems: Problems) -> str:
     def replacement(match: re.Match[str]) -> str:
-        inside = match[1]
-        if match[0].startswith("$$"):
-            return match[0][1:]
+        if match[0] == "$${":
+            return "${"
+        inside, end = match.groups()
+        if not end:
+            problems.add(path, "holds a ${ without its }: write ${NAME}, or $${ for ${ itself")
+            return ""
         if inside.startswith("file:"):
             document.hidden.add(path)
             return _read_file(inside.removeprefix("file:"), path, problems)

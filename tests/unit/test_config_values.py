@@ -53,6 +53,11 @@ def test_a_dollar_without_a_brace_means_itself(tmp_path: Path) -> None:
     assert dsn_of(load(written(tmp_path, text), {"USER": "me"})) == "password=pa$$word$ user=$USER options=${USER}"
 
 
+def test_a_dollar_and_a_brace_that_are_meant_need_no_other_brace(tmp_path: Path) -> None:
+    config = load(written(tmp_path, with_dsn("password=a$${b user=${USER} options=$$${x")), {"USER": "me"})
+    assert dsn_of(config) == "password=a${b user=me options=$${x"
+
+
 @pytest.mark.parametrize(
     ("dsn", "expected"),
     [
@@ -61,6 +66,7 @@ def test_a_dollar_without_a_brace_means_itself(tmp_path: Path) -> None:
             "source.db1.dsn: ${PG_HOST} is not set: set the environment variable, or write ${PG_HOST:-",
         ),
         ("host=${file:/nowhere/x}", "source.db1.dsn: ${file:/nowhere/x} cannot be read: no such file or directory"),
+        ("host=${PG_HOST", "source.db1.dsn: holds a ${ without its }: write ${NAME}, or $${ for ${ itself"),
         ("host=${PG HOST}", "source.db1.dsn: holds a ${...} that is none of ${NAME}, ${NAME:-default}, ${file:PATH}"),
     ],
 )
