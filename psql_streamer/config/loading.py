@@ -24,6 +24,9 @@ from psql_streamer.plugins import PASSTHROUGH, Kind
 _Parts: TypeAlias = Mapping[Kind, Mapping[str, tuple[Any, Section[Any]]]]
 """The classes and sections of all parts, by their names."""
 
+_MOST_BYTES_OF_NAME = 200
+"""Of a source and of a sink, in bytes. LMDB takes keys of 511, of which a topic's name may have 249."""
+
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Config:
     """The configuration in the file, with what the environment overrides; without a file, in the environment alone.
@@ -117,6 +120,9 @@ class _Loader:
         if not tables:
             self._problems.add((), f"there is no {kind}: add a section [{kind}.NAME]")
         for name, table in tables.items():
+            if not 0 < len(name.encode()) <= _MOST_BYTES_OF_NAME:
+                shown = f"{name[:20]}..." if name else ""
+                self._problems.add((kind.value,), f'"{shown}" is no name of a {kind}: 1 to {_MOST_BYTES_OF_NAME} bytes')
             if not isinstance(table, dict):
                 self._problems.add((kind.value, name), f"must be a section: [{show_path((kind.value, name))}]")
         return {name: table for name, table in tables.items() if isinstance(table, dict)}

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from psql_streamer.checkpoint.store import Store
+from psql_streamer.checkpoint.store_format import StoredPosition
 from psql_streamer.config import HttpAddress, LogFormat, LogLevel, load
 from psql_streamer.errors import ConfigError
 from psql_streamer.lsn import Lsn
+from psql_streamer.model import Position
 from sinks.kafka.sink import KafkaSink
 from sources.postgres.source import PostgresSource
 from tests.config_files import MINIMAL, PARTS, problems_of, with_line, written
@@ -358,6 +361,28 @@ def test_a_name_with_dots_that_lacks_its_quotes_is_recognised(
 def test_a_source_whose_name_has_dots_is_told_to_have_quotes(tmp_path: Path) -> None:
     problems = problems_of(tmp_path, MINIMAL.replace("[source.db1]", "[source.shop.eu]"))
     assert any(problem.endswith('stands in quotes: [source."shop.eu"]') for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("", '""'), ("x" * 201, f'"{"x" * 20}..."'), ("é" * 101, f'"{"é" * 20}..."')]
+)
+def test_a_name_that_cannot_be_stored_is_refused(tmp_path: Path, name: str, shown: str) -> None:
+    text = MINIMAL.replace("[source.db1]", f'[source."{name}"]').replace("[sink.kafka1]", f'[sink."{name}"]')
+    assert [
+        problem.partition(".toml: ")[2] for problem in problems_of(tmp_path, text.replace('"db1"', f'"{name}"'))
+    ] == [f"{kind}: {shown} is no name of a {kind}: 1 to 200 bytes" for kind in ("source", "sink")]
+
+
+def test_the_longest_name_can_be_stored_with_what_belongs_to_it(tmp_path: Path) -> None:
+    name, topic = "x" * 200, "t" * 249
+    text = MINIMAL.replace("[source.db1]", f"[source.{name}]").replace('"db1"', f'"{name}"')
+    assert list(load(written(tmp_path, text), {}).sources) == [name]
+    store = Store(tmp_path / "positions")
+    store.open()
+    store.put(name, StoredPosition(Position({}, "0/1"), {}))
+    store.put_sink(name, {topic: "id"})
+    assert (list(store.read_all()), store.read_sink(name)) == ([name], {topic: "id"})
+    store.close()
 
 
 @pytest.mark.parametrize("section", ["[log]", "[source.db1]", "[sink.kafka1]"])
