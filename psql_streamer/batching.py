@@ -112,7 +112,8 @@ DELIVERY_LOOK_SECONDS = 0.1
 """How often a write that waits for acknowledgements checks the clock and for an interruption (decision 040)."""
 
 NEXT_LOOK_SECONDS = 0.002
-"""How often a write that waits for acknowledgements looks for a next batch whose records are made meanwhile."""
+"""How often a write that waits for acknowledgements looks for a next batch whose records are made meanwhile; less and
+less often while none comes, down to every DELIVERY_LOOK_SECONDS."""
 
 REPORTS_LOOK_SECONDS = 0.005
 """How often delivery reports are read from a client without idempotence, which makes one for each record: librdkafka

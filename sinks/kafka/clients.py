@@ -27,6 +27,9 @@ TOPICS_A_CLIENT = 125
 MOST_CLIENTS = 16
 """A limit, because each client has a thread and a connection for every broker."""
 
+_LEAST_FLUSH_SECONDS = 0.001
+"""librdkafka waits for whole milliseconds: for less it does not wait at all, and whoever asks again is kept busy."""
+
 _FIRST_METADATA_SECONDS = 2.0
 """The time that brokers get to tell new clients of their topics; without an answer these ask for each by itself."""
 
@@ -82,8 +85,10 @@ class Clients:
         return errors
 
     def flush(self, seconds: float) -> list[Report]:
-        """See Producer.flush; one client after the other. What the others have is sent meanwhile."""
-        share = seconds / len(self._all)
+        """See Producer.flush; one client after the other, which takes longer where they are many for so few seconds.
+        What the others have is sent meanwhile.
+        """
+        share = max(seconds / len(self._all), _LEAST_FLUSH_SECONDS)
         for client in self._all:
             self._reports += client.flush(share) if client.outstanding else client.poll()
         return self._take_reports()

@@ -32,6 +32,11 @@ _MOST_STANDSTILLS = 10
 _UNHEARD_SECONDS = 0.1
 """The time without a write in which a client may have said something: while it is written, each write hears it."""
 
+_LATER_LOOK = 1.125
+"""How much longer each look for a next batch takes than the one before: about an eighth of the time that was waited so
+far, and no later comes the batch. Looking at the same pace for ever would keep a core busy while brokers are away.
+"""
+
 _METADATA_SECONDS = 1.0
 """Seconds that brokers get to answer a question: of a new client, and for the state of the partitions when nothing
 moves.
@@ -252,8 +257,10 @@ class Delivery:
             if time.monotonic() > deadline:
                 raise self._judge_standstill(producer, shipment, left)
             self.wait(0)
-            if begin_next is not None and begin_next():
+            if begin_next is None or begin_next():
                 begin_next, look = None, DELIVERY_LOOK_SECONDS
+            else:
+                look = min(look * _LATER_LOOK, DELIVERY_LOOK_SECONDS)
             self._serve(producer, shipment, look)
             now_left = producer.outstanding  # complaints that wait to be heard are counted, too: it may rise
             if now_left < left:

@@ -9,7 +9,8 @@ import pytest
 from psql_streamer.errors import SinkUnavailable
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch
-from sinks.kafka import batch_writer
+from sinks.kafka import batch_writer, clients
+from sinks.kafka.producer import Producer, Report
 from sinks.kafka.sink import KafkaSink
 from tests.integration.test_kafka_together import BATCHES, OneEach
 from tests.kafka_reader import consume
@@ -104,6 +105,29 @@ def test_a_batch_that_comes_while_brokers_are_waited_for_is_not_too_late(brokers
         waiting.begin()()
         assert encoder.made == [0, 1]
         assert waiting.asked == 6, "it was asked again behind True, or not until then"
+
+
+@pytest.mark.parametrize("topics", [1, 8])
+def test_clients_are_not_asked_all_the_time_while_brokers_are_silent_and_no_batch_comes(
+    brokers: MockBrokers, monkeypatch: pytest.MonkeyPatch, topics: int
+) -> None:
+    monkeypatch.setattr(clients, "TOPICS_A_CLIENT", 1)
+    polls, poll = 0, Producer.poll
+
+    def count(producer: Producer) -> list[Report]:
+        nonlocal polls
+        polls += 1
+        return poll(producer)
+
+    with started(brokers.bootstrap, Recording()) as sink:
+        sink.attach_next(lambda: False)
+        assert sink._delivery is not None
+        sink._delivery.read_metadata_together([*(f"other{at}" for at in range(1, topics)), "events"], 10.0)
+        sink.write(BATCHES[0])
+        brokers.delay(1, 1000)
+        monkeypatch.setattr(Producer, "poll", count)
+        sink.write(BATCHES[1])
+    assert polls < 100 * topics, "it looks at every client each time"
 
 
 def test_what_fails_while_the_next_records_are_made_is_raised_in_its_turn(brokers: MockBrokers) -> None:
