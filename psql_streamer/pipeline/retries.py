@@ -19,7 +19,8 @@ class Retries:
     """Does a piece of work until it works; then the next one. For one thread; `problem` may be read from any.
 
     part: as in /status. stop: ends every wait, and what is tried. problem: what /status says; "" while all is well.
-    last_error: with which the last attempt failed behind which there is another one.
+    last_error: with which the last attempt failed behind which there is another one; None when one has worked. It holds
+    what the attempt had at hand.
     """
 
     def __init__(self, part: str, tried: Tried, metrics: Metrics, stop: threading.Event) -> None:
@@ -77,6 +78,6 @@ class Retries:
         return f"attempt {attempts} failed: {error}" if attempts else str(error)
 
     def _tell_that_it_works(self, failures: int, seconds: float) -> None:
-        self.problem = ""
+        self.problem, self.last_error = "", None
         if failures and not self._stop.is_set():
             log.info("%s: works again, after %d attempts in %.1f s", self._part, failures + 1, seconds)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from psql_streamer.batching import FEW_ROWS, REQUEST_RECORDS, TOGETHER_BYTES, WORK_AHEAD_BYTES
 from psql_streamer.binary_columns import bound_bytes
-from psql_streamer.errors import SinkRefused
+from psql_streamer.errors import SinkRefused, StreamerError
 from psql_streamer.events.records import Records
 from psql_streamer.model import Batch, Marker
 from sinks.kafka.dead_letters import DeadLetters, describe, suggest_remedy
@@ -93,9 +93,12 @@ class Unfinished:
         """Of all batches. Raises as `encode` does, or as it did before: called again, it goes on with the batch that
         failed.
         """
-        if (error := self._error) is not None:
-            self._error = None
-            raise error
+        if self._error is not None:
+            error, self._error = self._error, None
+            try:
+                raise error
+            finally:
+                del error  # or it has this frame, and the frame has it, with all records
         while (batch := self._take()) is not None:
             records = encode(batch)
             self.begun.append(Begun(batch.without_rows(), records))
@@ -107,7 +110,11 @@ class Unfinished:
         """
         try:
             self.make_records(encode)
-        except Exception as error:
+        except StreamerError as error:
+            # The frames of its traceback lead to the write that waits, whose records would be kept for as long.
+            error.__cause__ = error.__context__ = None
+            self._error = error.with_traceback(None)
+        except Exception as error:  # nobody has foreseen it: the service ends, and the log tells where it came from
             self._error = error
 
     def _take(self) -> Batch | None:

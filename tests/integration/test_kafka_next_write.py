@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -146,6 +148,33 @@ def test_what_fails_while_the_next_records_are_made_is_raised_in_its_turn(broker
         write()
         waiting.begin()()
     assert list_written(brokers) == EVERY_RECORD
+
+
+def test_what_fails_meanwhile_keeps_the_records_of_no_write_that_is_done(brokers: MockBrokers) -> None:
+    def count_unfinished() -> int:
+        return sum(isinstance(one, batch_writer.Unfinished) for one in gc.get_objects())
+
+    encoder = Recording()
+    encoder.fails = [1]
+    gc.collect()
+    gc.disable()
+    try:
+        before = count_unfinished()
+        with started(brokers.bootstrap, encoder) as sink:
+            waiting = Waiting(sink)
+            brokers.delay(1, 100)
+            waiting.begin()()
+            assert count_unfinished() == before + 1, "that whose records could not be made"
+            write = waiting.begin()
+            with suppress(SinkUnavailable):
+                write()
+            write()
+            del write
+            assert encoder.made == [0, 1, 2]
+            waiting.begin()()
+            assert count_unfinished() == before
+    finally:
+        gc.enable()
 
 
 def test_a_write_that_fails_comes_again_before_the_next_one_whose_records_are_made(brokers: MockBrokers) -> None:

@@ -6,6 +6,7 @@ import logging
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,27 @@ class Work:
 def _retries(tried: Tried = Tried.BATCH) -> tuple[Retries, threading.Event, Metrics]:
     stop, metrics = threading.Event(), Metrics()
     return Retries("sink.k", tried, metrics, stop), stop, metrics
+
+
+class _Rows:
+    """What an attempt has at hand."""
+
+
+def test_what_an_attempt_that_failed_had_at_hand_is_let_go_of_when_the_next_one_works(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, "psql_streamer.pipeline")  # pytest keeps lines of the log, which have the error
+    retries, *_ = _retries()
+    held: list[weakref.ref[_Rows]] = []
+
+    def write() -> None:
+        rows = _Rows()
+        held.append(weakref.ref(rows))
+        if len(held) == 1:
+            raise SinkUnavailable("brokers are away", "start them")
+
+    assert retries.run(write, AT_ONCE)
+    assert [one() for one in held] == [None, None]
 
 
 def test_pauses_double_up_to_the_limit_and_vary_by_a_quarter() -> None:
