@@ -42,6 +42,9 @@ _METADATA_SECONDS = 1.0
 moves.
 """
 
+_ALL_REPLICAS = "-1"
+"""Of acks: min.insync.replicas of a topic is for this value alone."""
+
 _STANDSTILL_REMEDY = (
     "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs, and at quotas of "
     "the client (producer_byte_rate)"
@@ -53,7 +56,7 @@ GONE_REMEDY = "create it again, or set createTopics"
 
 _SILENCE_REMEDY = "look at the network, at the brokers' logs, and at quotas of the client (producer_byte_rate)"
 """What to do about brokers that do not answer a question, either, though no connection is lost: so is a client that
-brokers hold back.
+brokers hold back. And about those that do, where nobody waits for replicas.
 """
 
 ONE_A_REQUEST = {
@@ -86,6 +89,7 @@ class Delivery:
         self._standstills = 0
         self._size = RequestSize(properties, log)
         self._is_idempotent = is_idempotent(properties)
+        self._waits_for_replicas = properties.get("acks", _ALL_REPLICAS) == _ALL_REPLICAS
         self._compression = Compression(properties)
         self._lacks_producer = False
         self._producer = self._make_producer({})
@@ -285,9 +289,12 @@ class Delivery:
         hopeless, remedy = self._standstills >= _MOST_STANDSTILLS, _SILENCE_REMEDY
         with suppress(KafkaException):
             states = producer.read_partition_states(set(shipment.records.topic_names), _METADATA_SECONDS)
-            why, is_gone = describe_troubles(shipment, states), lacks_partition(shipment, states)
+            why = describe_troubles(shipment, states, self._waits_for_replicas)
             what = f"{what} ({why})" if why else what
-            hopeless, remedy = hopeless or is_gone, GONE_REMEDY if is_gone else _STANDSTILL_REMEDY
+            if lacks_partition(shipment, states):
+                hopeless, remedy = True, GONE_REMEDY
+            elif self._waits_for_replicas:
+                remedy = _STANDSTILL_REMEDY
         if hopeless:
             self._replace(producer, shipment)
         if self._complaints.reason is not None:

@@ -22,11 +22,15 @@ def lacks_partition(shipment: Shipment, states: Mapping[str, Sequence[PartitionS
     return any(number >= len(states.get(topic, ())) for topic, number in _list_partitions(shipment, states))
 
 
-def describe_troubles(shipment: Shipment, states: Mapping[str, Sequence[PartitionState]]) -> str:
-    """What is wrong with the partitions, the first few of them; empty when all of them seem to be well."""
-    troubles = (
-        _describe_trouble(topic, number, states.get(topic)) for topic, number in _list_partitions(shipment, states)
-    )
+def describe_troubles(
+    shipment: Shipment, states: Mapping[str, Sequence[PartitionState]], waits_for_replicas: bool
+) -> str:
+    """What is wrong with the partitions, the first few of them; empty when all of them seem to be well.
+
+    waits_for_replicas: whether an acknowledgement says that the replicas have a record, too.
+    """
+    partitions = _list_partitions(shipment, states)
+    troubles = (_describe_trouble(topic, number, states.get(topic), waits_for_replicas) for topic, number in partitions)
     reasons = dict.fromkeys(trouble for trouble in troubles if trouble)
     more = f" and {len(reasons) - _MOST_PARTITIONS_NAMED} more" if len(reasons) > _MOST_PARTITIONS_NAMED else ""
     return ", ".join(islice(reasons, _MOST_PARTITIONS_NAMED)) + more
@@ -42,7 +46,9 @@ def _list_partitions(shipment: Shipment, states: Mapping[str, Sequence[Partition
         yield from ((topic, number) for number in (known if chosen_by_client else numbers))
 
 
-def _describe_trouble(topic: str, number: int, states: Sequence[PartitionState] | None) -> str:
+def _describe_trouble(
+    topic: str, number: int, states: Sequence[PartitionState] | None, waits_for_replicas: bool
+) -> str:
     if states is None:
         return f'topic "{topic}" does not exist'
     if number >= len(states):
@@ -50,7 +56,7 @@ def _describe_trouble(topic: str, number: int, states: Sequence[PartitionState] 
     state = states[number]
     if not state.led:
         return f'partition {number} of topic "{topic}" has no leader'
-    if state.in_sync < state.replicas:
+    if waits_for_replicas and state.in_sync < state.replicas:
         in_sync = f"{state.in_sync} of its {state.replicas} replicas in sync"
         return f'partition {number} of topic "{topic}" has {in_sync}, compare min.insync.replicas'
     return ""

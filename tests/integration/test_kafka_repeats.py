@@ -14,6 +14,8 @@ from confluent_kafka import KafkaError
 
 from psql_streamer.errors import SinkUnavailable
 from sinks.kafka import delivery
+from sinks.kafka.clients import Clients
+from sinks.kafka.producer import PartitionState
 from sinks.kafka.sink import KafkaSink
 from tests.kafka_reader import consume
 from tests.kafka_sinks import BATCH, Canned, Row, by_partition, random_bytes, started, write_until_it_works
@@ -114,6 +116,23 @@ def test_too_few_replicas_are_waited_for_by_one_client_whose_repeats_brokers_kno
         brokers.answer_well(PRODUCE)
         write_until_it_works(sink)
         assert once(written(brokers))
+
+
+@pytest.mark.parametrize(
+    ("acks", "told"),
+    [(-1, r" \(partition 0 of .* has 2 of its 3 replicas in sync, .*"), (1, ": look at the network, ")],
+)
+def test_replicas_are_told_of_where_an_acknowledgement_waits_for_them(
+    brokers: MockBrokers, monkeypatch: pytest.MonkeyPatch, acks: int, told: str
+) -> None:
+    """min.insync.replicas of a topic is for requiredAcks = -1 alone."""
+    lacking = {"t": [PartitionState(led=True, replicas=3, in_sync=2)] * 2}
+    monkeypatch.setattr(Clients, "read_partition_states", lambda *_: lacking)
+    with started(brokers.bootstrap, Canned(ROWS), requiredAcks=acks, **IMPATIENT) as sink:
+        brokers.answer(PRODUCE, *[KafkaError.REQUEST_TIMED_OUT] * 500)
+        fails(sink, 2, f"500 records were not acknowledged, none for 0.3 s{told}")
+        brokers.answer_well(PRODUCE)
+        write_until_it_works(sink)
 
 
 def test_a_client_that_gets_nothing_through_is_replaced_in_the_end(brokers: MockBrokers) -> None:
