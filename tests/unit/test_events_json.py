@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import escape, join, quote, render_members, render_name, render_quoted
 from psql_streamer.events.routing import Router
 from psql_streamer.model import Changes, Column, Image, Relation, RowOp
@@ -99,6 +100,17 @@ def test_a_null_stays_null_and_an_empty_text_is_an_empty_literal(values: list[st
     literals = quote(binary(values))
     assert [literal.as_py() is None for literal in literals] == [value is None for value in values]
     assert quote(binary([""]))[0].as_py() == b'""'
+
+
+@pytest.mark.parametrize("special", ['"', "\\", "\n", "\0"])
+def test_a_character_is_escaped_wherever_it_is_in_a_text_that_is_searched_in_pieces(
+    special: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_text, "_SEARCHED_BYTES", 4)
+    values = ["x" * at + special + "x" * (12 - at) for at in range(13)]
+    for value in values:
+        assert read(quote(binary([value]))) == [value]
+    assert read(quote(binary(values))) == values
 
 
 def test_what_needs_no_escape_is_left_as_it_is() -> None:
