@@ -19,7 +19,7 @@ from sinks.kafka.compression import UNCOMPRESSED, Compression
 from sinks.kafka.connection_errors import explain_silence
 from sinks.kafka.errors import REFUSED, REJECTED, make_sink_error
 from sinks.kafka.first_requests import select_first_requests
-from sinks.kafka.librdkafka import is_idempotent
+from sinks.kafka.librdkafka import is_idempotent, resolve_properties
 from sinks.kafka.producer import Failed, Producer, TopicMetadata
 from sinks.kafka.rejections import find_rejected
 from sinks.kafka.request_size import RequestSize
@@ -42,8 +42,9 @@ _METADATA_SECONDS = 1.0
 moves.
 """
 
-_ALL_REPLICAS = "-1"
-"""Of acks: min.insync.replicas of a topic is for this value alone."""
+_ACKS = "acks"
+_ALL_REPLICAS = ("-1", "")
+"""Its values for which brokers heed min.insync.replicas: `all` as librdkafka spells it, which is also its default."""
 
 _STANDSTILL_REMEDY = (
     "compare min.insync.replicas of the topics with their replicas, and look at the brokers' logs, and at quotas of "
@@ -89,7 +90,7 @@ class Delivery:
         self._standstills = 0
         self._size = RequestSize(properties, log)
         self._is_idempotent = is_idempotent(properties)
-        self._waits_for_replicas = properties.get("acks", _ALL_REPLICAS) == _ALL_REPLICAS
+        self._waits_for_replicas = resolve_properties(properties, [_ACKS])[_ACKS] in _ALL_REPLICAS
         self._compression = Compression(properties)
         self._lacks_producer = False
         self._producer = self._make_producer({})

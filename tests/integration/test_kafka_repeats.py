@@ -118,17 +118,25 @@ def test_too_few_replicas_are_waited_for_by_one_client_whose_repeats_brokers_kno
         assert once(written(brokers))
 
 
+OUT_OF_SYNC = r" \(partition 0 of .* has 2 of its 3 replicas in sync, .*"
+
+
 @pytest.mark.parametrize(
-    ("acks", "told"),
-    [(-1, r" \(partition 0 of .* has 2 of its 3 replicas in sync, .*"), (1, ": look at the network, ")],
+    ("section", "told"),
+    [
+        ({"requiredAcks": -1}, OUT_OF_SYNC),
+        ({"kafka": {"acks": "all"}}, OUT_OF_SYNC),
+        ({"requiredAcks": 1}, ": look at the network, "),
+    ],
+    ids=str,
 )
 def test_replicas_are_told_of_where_an_acknowledgement_waits_for_them(
-    brokers: MockBrokers, monkeypatch: pytest.MonkeyPatch, acks: int, told: str
+    brokers: MockBrokers, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], told: str
 ) -> None:
     """min.insync.replicas of a topic is for requiredAcks = -1 alone."""
     lacking = {"t": [PartitionState(led=True, replicas=3, in_sync=2)] * 2}
     monkeypatch.setattr(Clients, "read_partition_states", lambda *_: lacking)
-    with started(brokers.bootstrap, Canned(ROWS), requiredAcks=acks, **IMPATIENT) as sink:
+    with started(brokers.bootstrap, Canned(ROWS), **section, **IMPATIENT) as sink:
         brokers.answer(PRODUCE, *[KafkaError.REQUEST_TIMED_OUT] * 500)
         fails(sink, 2, f"500 records were not acknowledged, none for 0.3 s{told}")
         brokers.answer_well(PRODUCE)
