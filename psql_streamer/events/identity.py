@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import zlib
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from fastcrc import crc32
 from numpy.typing import NDArray
 
 from psql_streamer import batching
-from psql_streamer.binary_columns import measure_bytes, pack_values, read_offsets
+from psql_streamer.binary_columns import list_views, measure_bytes, pack_values
 from psql_streamer.model import MYSQL, Index, SourceInfo
 
 _DASHED = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15, 16, 17, 19, 20, 21, 22, *range(24, 36)])
@@ -124,17 +123,11 @@ def render_lsns(lsn: NDArray[np.uint64]) -> pa.Array:
 def compute_checksums(texts: pa.Array) -> pa.Array:
     """CRC-32 (as zlib and gzip have it) of each value, as 8 hexadecimal digits."""
     if len(texts) <= batching.FEW_ROWS:  # which may be large
-        return pack_values([compute_checksum(text) for text in _list_views(texts)])
+        return pack_values([compute_checksum(text) for text in list_views(texts)])
     copies_cost_more = measure_bytes(texts) > _DEAR_TO_COPY * len(texts)
-    values = _list_views(texts) if copies_cost_more else texts.to_numpy(zero_copy_only=False).tolist()
+    values = list_views(texts) if copies_cost_more else texts.to_numpy(zero_copy_only=False).tolist()
     sums = np.fromiter(map(crc32.iso_hdlc, values), ">u4", len(values))
     return _make_binary_array(_render_hex_digits(sums))
-
-
-def _list_views(texts: pa.Array) -> list[memoryview]:
-    """The bytes of each value, where they are."""
-    bounds, data = read_offsets(texts).tolist(), memoryview(texts.buffers()[2] or b"")
-    return [data[begin:end] for begin, end in pairwise(bounds)]
 
 
 def compute_checksum(text: bytes | memoryview) -> bytes:

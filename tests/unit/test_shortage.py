@@ -29,6 +29,7 @@ from sinks.kafka.options import KafkaSinkOptions
 from sources.kafka import errors as source_errors
 from sources.kafka.options import KafkaSourceOptions
 from sources.mysql.server_errors import from_pymysql
+from tests.config_files import MINIMAL, written
 
 
 @pytest.mark.parametrize(
@@ -105,30 +106,14 @@ from psql_streamer import launcher
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv.pop(1)) << 20,) * 2)
 sys.exit(launcher.main())
 """
-_CONFIG = """
-http = "127.0.0.1:0"
-lmdb = "positions"
-[source.db1]
-type = "postgres"
-dsn = "host=127.0.0.1 port=1 dbname=shop"
-publication = "shop"
-replicationSlot = "shop"
-[sink.kafka]
-type = "kafka"
-sources = ["db1"]
-hosts = ["127.0.0.1:1"]
-topicPrefix = "shop"
-handlers = ["passthrough"]
-"""
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no such limit")
 @pytest.mark.parametrize("megabytes", [130, 330], ids=["while libraries are loaded", "behind that"])
 def test_a_start_without_address_space_is_explained(tmp_path: Path, megabytes: int) -> None:
     """Not at every limit: jemalloc, OpenBLAS and the C++ of Arrow end the process where they do without memory."""
-    file = tmp_path / "psql-streamer.toml"
-    file.write_text(_CONFIG)
-    command = [sys.executable, "-c", _LIMITED, str(megabytes), "validate", "-config", str(file)]
+    config = str(written(tmp_path, MINIMAL))
+    command = [sys.executable, "-c", _LIMITED, str(megabytes), "validate", "-config", config]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     said = done.stdout + done.stderr
     assert done.returncode == cli.FAILED

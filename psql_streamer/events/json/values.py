@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from psql_streamer.binary_columns import pack_values, read_offsets, read_value_bytes
+from psql_streamer.binary_columns import list_views, pack_values, read_value_bytes
 from psql_streamer.events.json import json_text
 from psql_streamer.events.json.json_text import TO_THE_END, Piece, Render, join, put_in_quotes, quote_one, render_quoted
 from psql_streamer.events.json.made import render_made_values
@@ -110,11 +110,10 @@ def _render_embedded(values: pa.Array) -> Piece:
 
 def _render_base64(values: pa.Array) -> Piece:
     """Of `\\x` and digits. A value may have 1 GB of them, so they are read where they are."""
-    bounds, data = read_offsets(values).tolist(), memoryview(values.buffers()[2] or b"")
     valid = values.is_valid().to_pylist() if values.null_count else repeat(True)
     encoded = [
-        b2a_base64(unhexlify(data[begin + 2 : end]), newline=False) if is_there else None
-        for begin, end, is_there in zip(bounds, bounds[1:], valid)  # noqa: B905 - a repetition has no end
+        b2a_base64(unhexlify(value[2:]), newline=False) if is_there else None
+        for value, is_there in zip(list_views(values), valid)  # noqa: B905 - a repetition has no end
     ]
     return put_in_quotes(pack_values(encoded))
 
